@@ -1,0 +1,1 @@
+"""From wheel files to signals, from signals to findings."""

@@ -1,0 +1,126 @@
+"""The command `builder`: finds the command's module when it is called for, and turns every error into its exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from builder import __version__
+from builder.errors import BadInput, BuilderError, OutsideFailed, did_you_mean
+
+__all__ = ["COMMANDS", "build_main", "cli", "main", "run"]
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("builder.cli.init", "Write a commented builder.toml for the project at hand."),
+    "matrix": ("builder.cli.matrix", "Compatibility tables: check, list, show, explain, solve."),
+    "node": ("builder.cli.node", "Node classes: probe this machine, list and show the known ones."),
+    "lock": ("builder.cli.lock", "Decide and write the hashed lock of one backend."),
+    "audit": ("builder.cli.audit", "Find what in wheels belongs to another backend."),
+    "dockerfile": ("builder.cli.dockerfile", "Print the Dockerfile of one backend."),
+    "build": ("builder.cli.build", "Lock, audit, assemble, smoke-test and publish an image."),
+    "smoke": ("builder.cli.smoke", "Run the checks inside an image."),
+    "publish": ("builder.cli.publish", "Publish an image and its evidence under its version tag."),
+    "promote": ("builder.cli.promote", "Move a node class's tag to an image that passed on that class."),
+    "rollback": ("builder.cli.rollback", "Move a node class's tag back to the image before."),
+    "pick": ("builder.cli.pick", "Print the digest that a node should run."),
+    "images": ("builder.cli.images", "List the images of a repository and their evidence."),
+    "doctor": ("builder.cli.doctor", "What this machine can do, with the mend for what it cannot."),
+}
+"""Command to (module, one-line help). The module's attribute `command` is the click command of that name."""
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module only when that command is asked for, so that `--version` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{COMMANDS[cmd_name][0]}.command is not a click command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise BadInput(f"unknown command {args[0]!r}", fix=did_you_mean(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 yes, 1 the answer is no, 2 the question is wrong, 3 the outside world failed, 4 cannot tell.",
+)
+@click.version_option(__version__, prog_name="builder", message="%(prog)s %(version)s")
+def cli() -> None:
+    """One Python service, one locked, audited image per accelerator backend."""
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line; returns its exit code. Errors are printed the way the command line asked for."""
+    as_json = "--json" in args
+    try:
+        result = cli.main(list(args), prog_name="builder", standalone_mode=False)
+    except BuilderError as error:
+        return _report(error, as_json=as_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(error.format_message() + "\n")
+        return 2
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "builder"
+        fault = BadInput(error.format_message(), fix=f"see {path} --help")
+        return _report(fault, as_json=as_json)
+    except click.ClickException as error:
+        return _report(BadInput(error.format_message()), as_json=as_json)
+    except (KeyboardInterrupt, click.Abort):
+        sys.stderr.write("interrupted; nothing was published, finished downloads are kept\n")
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        return _report(
+            OutsideFailed(
+                f"cannot write {error.filename or 'a file'}", why=error.strerror or "", fix="free some space"
+            ),
+            as_json=as_json,
+        )
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: BuilderError, *, as_json: bool) -> int:
+    from builder.cli.console import error_document, print_document, print_error
+
+    if as_json:
+        print_document(error_document(error))
+    else:
+        print_error(error)
+    return error.exit_code
+
+
+def main() -> None:
+    """Entry point of `builder`."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def build_main() -> None:
+    """Entry point of `build`, which is `builder build`."""
+    args = sys.argv[1:]
+    if args == ["--version"]:
+        sys.exit(run(args))
+    sys.exit(run(["build", *args]))

@@ -1,0 +1,1 @@
+"""Dockerfiles, layers, and the engines that assemble an image from a lock."""

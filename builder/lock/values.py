@@ -1,0 +1,75 @@
+"""The lock: exactly which files become the image, and from what they were decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from builder.base.values import LockedBase
+from builder.names import Arch, Digest
+
+__all__ = ["BlockedPackage", "Lock", "LockedPackage"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedPackage:
+    """One wheel."""
+
+    name: str
+    """Normalised (PEP 503)."""
+    version: str
+    """PEP 440, local label included."""
+    file: str
+    """Wheel file name."""
+    sha256: Digest
+    """Digest of the wheel's bytes (never of its metadata file, FR-23)."""
+    url: str
+    """Where the file was offered: http(s) URL, or file: URL for a find-links folder."""
+    index: str
+    """The simple index or find-links location it came from."""
+    size: int | None
+    """Length in bytes, when the index says."""
+    requires: tuple[str, ...]
+    """Normalised names of the locked packages it needs here (markers evaluated), sorted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockedPackage:
+    """A package of another backend in the graph: the lock is refused (the trap)."""
+
+    package: str
+    version: str
+    backend: str
+    """The backend it belongs to."""
+    chain: tuple[str, ...]
+    """Shortest way from a project requirement to it: names, requirement first."""
+    why: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """Everything an image of one backend is made of; written as pylock.<backend>.toml (PEP 751)."""
+
+    backend: str
+    project: str
+    python: str
+    """`3.11`."""
+    arch: Arch
+    glibc: str
+    """Wheels fit this glibc or older, e.g. `2.36`."""
+    toolkit: str | None
+    frameworks: Mapping[str, str]
+    requirements: tuple[str, ...]
+    """The roots, as locked."""
+    packages: tuple[LockedPackage, ...]
+    """Sorted by name."""
+    base: LockedBase
+    exclude_newer: str
+    """UTC time, ISO 8601: files uploaded later were not considered."""
+    inputs: Digest
+    """Digest over everything the lock was decided from: requirements, stack, base, engine options."""
+    engine: str
+    """`uv 0.13.9` or `pip-tools 7.6.2`."""
+    unknown_allowed: tuple[str, ...] = ()
+    """Matrix questions that had no row and were let pass by --allow-unknown; copied to the image's labels."""

@@ -1,0 +1,1 @@
+"""Compatibility tables as typed rows; rules; the solver; explain."""

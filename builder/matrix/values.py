@@ -1,0 +1,98 @@
+"""What the tables and the solver answer with. Rows and rules live beside this module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["IndexPin", "Reason", "RuleVerdict", "RunLine", "Runtime", "Stack", "Verdict", "worst"]
+
+Verdict = Literal["supported", "unsupported", "unknown"]
+
+_ORDER: tuple[Verdict, ...] = ("supported", "unknown", "unsupported")
+
+
+def worst(verdicts: tuple[Verdict, ...]) -> Verdict:
+    """The verdict of a whole from those of its rules: unsupported beats unknown beats supported; none is unknown."""
+    return max(verdicts, key=_ORDER.index) if verdicts else "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleVerdict:
+    """What one rule says about one combination."""
+
+    rule: str
+    """Stable kebab-case name."""
+    verdict: Verdict
+    why: str
+    """One sentence with the figures that decide."""
+    source: str
+    """Where the fact is written."""
+    fix: str = ""
+    """The nearest change that would turn the verdict; empty when supported."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """Why a cell of a stack has its value."""
+
+    cell: str
+    """`toolkit`, `python`, `base` or a distribution name."""
+    why: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexPin:
+    """Packages that may come from one index only."""
+
+    index: str
+    """URL of a simple index (PEP 503)."""
+    packages: tuple[str, ...]
+    """Normalised names, sorted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLine:
+    """How a container with this backend is started: what the engine must be told."""
+
+    devices: tuple[str, ...] = ()
+    """Device nodes, e.g. /dev/kfd."""
+    mounts: tuple[str, ...] = ()
+    """Host paths mounted read-only at the same place."""
+    groups: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Further engine arguments, e.g. --gpus=all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """What an image of this backend needs at run time; from matrices/<backend>/backend.toml."""
+
+    env: Mapping[str, str]
+    """Environment of the image; values may hold {toolkit}."""
+    run: RunLine
+    setup: tuple[str, ...] = ()
+    """Files sourced before the entrypoint, e.g. the vendor's set_env.sh."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """One coherent choice for a backend, with the reason for each cell."""
+
+    backend: str
+    toolkit: str | None
+    """Toolkit version, e.g. "13.0" (CUDA), "7.2" (ROCm), "9.1.0" (CANN); None where the backend has none (cpu)."""
+    python: str
+    frameworks: Mapping[str, str]
+    """Distribution name to exact version, local label included; the lock takes these as bounds where asked for."""
+    constraints: tuple[str, ...]
+    """PEP 508 bounds for the lock, e.g. "torch==2.13.0+cpu"; they bind only what the graph contains."""
+    indexes: tuple[IndexPin, ...]
+    base: str | None
+    """The vendor's own base image reference, when the backend has one."""
+    archs: tuple[str, ...]
+    """Device targets the frameworks are compiled for, e.g. sm_90, gfx942."""
+    runtime: Runtime
+    why: tuple[Reason, ...]

@@ -1,0 +1,1 @@
+"""Node classes and probes of the live machine."""

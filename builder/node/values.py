@@ -1,0 +1,39 @@
+"""A node class: a pool of identical machines, as far as an image can notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from builder.names import Arch
+
+__all__ = ["NodeClass"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeClass:
+    """One row of matrices/nodeclasses/*.toml, or what a probe found. None means not known, never "no"."""
+
+    name: str
+    """Lower-case, a tag: `cpu-x86-64-v3`, `h100-sxm`."""
+    backend: str
+    arch: Arch
+    device: str | None = None
+    """Product name as the vendor's tool prints it, e.g. "NVIDIA H100 80GB HBM3"."""
+    device_arch: str | None = None
+    """sm_90, gfx942, Ascend910B3, trn2, v5e, …"""
+    device_count: int | None = None
+    device_memory_mib: int | None = None
+    driver: str | None = None
+    """Kernel driver version as the vendor's tool prints it."""
+    firmware: str | None = None
+    kernel: str | None = None
+    """`uname -r`."""
+    os: str | None = None
+    """`<ID> <VERSION_ID>` of os-release, e.g. "ubuntu 22.04"."""
+    glibc: str | None = None
+    cpu_level: str | None = None
+    """x86-64-v1 … x86-64-v4 (psABI), or armv8.x-a."""
+    runtime: str | None = None
+    """Container runtime, e.g. "docker 20.10.24"."""
+    source: str = ""
+    """Where the row comes from: a document, or "probe"."""

@@ -1,0 +1,1 @@
+"""The static proof that an image loads on a node class."""

@@ -1,0 +1,1 @@
+"""OCI distribution: client, layout on disk, authentication, referrers, tags."""

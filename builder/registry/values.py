@@ -1,0 +1,117 @@
+"""Descriptors, manifests and the seam between images and where they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from builder.names import Digest
+
+__all__ = ["BlobSource", "Descriptor", "Manifest", "MediaType", "Repository"]
+
+
+class MediaType:
+    """Media types used here (image-spec, media-types.md; Docker schema 2 for reading bases)."""
+
+    MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+    INDEX = "application/vnd.oci.image.index.v1+json"
+    CONFIG = "application/vnd.oci.image.config.v1+json"
+    LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+    LAYER_TAR = "application/vnd.oci.image.layer.v1.tar"
+    LAYER_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+    EMPTY = "application/vnd.oci.empty.v1+json"
+    DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+    DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Descriptor:
+    """A typed pointer to content (image-spec, descriptor.md)."""
+
+    media_type: str
+    digest: Digest
+    size: int
+    """Length of the content in bytes."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    artifact_type: str | None = None
+    platform: Mapping[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The descriptor as image-spec JSON."""
+        value: dict[str, Any] = {"mediaType": self.media_type, "digest": str(self.digest), "size": self.size}
+        if self.artifact_type is not None:
+            value["artifactType"] = self.artifact_type
+        if self.annotations:
+            value["annotations"] = dict(self.annotations)
+        if self.platform is not None:
+            value["platform"] = dict(self.platform)
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Descriptor:
+        """Parse image-spec JSON; KeyError, TypeError or `BadInput` when a required key is missing or malformed."""
+        return cls(
+            media_type=value["mediaType"],
+            digest=Digest.parse(value["digest"]),
+            size=int(value["size"]),
+            annotations=dict(value.get("annotations") or {}),
+            artifact_type=value.get("artifactType"),
+            platform=value.get("platform"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest or index exactly as received; the digest is of these bytes."""
+
+    media_type: str
+    raw: bytes
+
+    @property
+    def digest(self) -> Digest:
+        """Digest of the raw bytes."""
+        return Digest.of(self.raw)
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """A descriptor that points at it."""
+        return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.raw))
+
+
+BlobSource = Callable[[], Iterator[bytes]]
+"""Opens the blob's bytes from the start; called again when an upload is retried."""
+
+
+class Repository(Protocol):
+    """One repository of a registry, or one OCI layout on disk. Methods are safe to call from several threads.
+
+    A missing thing is None or False; everything else that goes wrong is an `OutsideFailed`, never "absent".
+    """
+
+    def resolve(self, tag: str) -> Descriptor | None:
+        """What the tag points at now."""
+
+    def manifest(self, reference: Digest | str) -> Manifest | None:
+        """The manifest by digest (verified) or tag."""
+
+    def has_blob(self, digest: Digest) -> bool:
+        """Whether the blob is there."""
+
+    def read_blob(self, digest: Digest) -> Iterator[bytes]:
+        """The blob's bytes, verified against the digest while streaming; raises when absent or damaged."""
+
+    def put_blob(self, descriptor: Descriptor, source: BlobSource, *, mount_from: str | None = None) -> bool:
+        """Store a blob unless it is there; True when bytes were sent.
+
+        `mount_from` names a repository of the same registry that may already hold it.
+        """
+
+    def put_manifest(self, manifest: Manifest, *, tag: str | None = None) -> Descriptor:
+        """Store a manifest under its digest, and under the tag when given. Its blobs must be there already."""
+
+    def tags(self) -> tuple[str, ...]:
+        """All tags, sorted."""
+
+    def referrers(self, subject: Digest, *, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
+        """Manifests whose `subject` is this digest, with artifact type and annotations filled in."""

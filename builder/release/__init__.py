@@ -1,0 +1,1 @@
+"""What a release is made of in a registry: tags, evidence, promotion."""

@@ -1,0 +1,179 @@
+"""The user's content-addressed store: wheels, Debian packages and finished layers, shared by all projects.
+
+Layout under the root (default: the user cache directory, or BUILDER_STORE):
+
+    sha256/<2 hex>/<62 hex>      a blob, named by the digest of its bytes, never changed after it appears
+    derived/<kind>/<key>.json    facts computed from a blob, keyed by what they depend on
+    tmp/                         files being written; renamed into place when complete and verified
+
+A file appears under its final name only after its bytes are complete, verified and flushed (`os.replace` after
+`fsync`), so a crash or Ctrl-C leaves at most a file in tmp/.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import platformdirs
+
+from builder.errors import OutsideFailed, Where
+from builder.names import Digest
+
+__all__ = ["CorruptBlob", "NoRoom", "Store", "default_store", "write_atomic"]
+
+
+class CorruptBlob(OutsideFailed):
+    """The bytes received or found are not the bytes that the digest names."""
+
+    kind = "corrupt-blob"
+
+
+class NoRoom(OutsideFailed):
+    """The disk is full or read-only."""
+
+    kind = "no-room"
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's write errors into `NoRoom` or `OutsideFailed`, naming the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoRoom(
+                f"disk full while writing {path}",
+                why=str(error.strerror),
+                fix="free some space, or point BUILDER_STORE elsewhere",
+            ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise NoRoom(
+                f"cannot write {path}", why=str(error.strerror), fix="make the folder writable, or choose another"
+            ) from error
+        raise
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a whole file so that readers see the old or the new bytes, never a part."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+class Store:
+    """Content-addressed files under one root. Safe for many processes; readers need no lock."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, digest: Digest) -> Path:
+        """Where the blob is, or would be."""
+        return self.root / "sha256" / digest.hex[:2] / digest.hex[2:]
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the blob is here. Its bytes were verified when it was stored."""
+        return self.path(digest).is_file()
+
+    @contextmanager
+    def partial(self, name: str = "") -> Iterator[Path]:
+        """A path in tmp/ for bytes being received; removed unless `adopt` moved it away.
+
+        With a name the file is kept on failure, so that a later call with the same name can resume it.
+        """
+        folder = self.root / "tmp"
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if name:
+                path = folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)
+            else:
+                handle, made = tempfile.mkstemp(dir=folder)
+                os.close(handle)
+                path = Path(made)
+        try:
+            yield path
+        finally:
+            if not name:
+                path.unlink(missing_ok=True)
+
+    def adopt(self, path: Path, digest: Digest, *, verified: bool = False) -> Path:
+        """Move a complete file into the store under its digest; `CorruptBlob` (file removed) when bytes differ.
+
+        `verified=True` is for a caller that hashed the very bytes while writing them.
+        """
+        if not verified:
+            found = Digest.of_file(path)
+            if found != digest:
+                path.unlink(missing_ok=True)
+                raise CorruptBlob(
+                    f"{path.name} is not the file that was asked for",
+                    why=f"its digest is {found}, expected {digest}",
+                    fix="try again; if it stays, the index serves another file than was locked: make a new lock",
+                    where=Where(file=str(path)),
+                )
+        target = self.path(digest)
+        with disk_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            path.chmod(0o444)
+            path.replace(target)
+        return target
+
+    def add_bytes(self, chunks: Iterable[bytes]) -> tuple[Digest, int]:
+        """Store a stream; returns its digest and length in bytes."""
+        with self.partial() as path:
+            hasher = hashlib.sha256()
+            size = 0
+            with disk_errors(path), path.open("wb") as file:
+                for chunk in chunks:
+                    hasher.update(chunk)
+                    size += len(chunk)
+                    file.write(chunk)
+            digest = Digest(hasher.hexdigest())
+            self.adopt(path, digest, verified=True)
+            return digest, size
+
+    def open(self, digest: Digest) -> IO[bytes]:
+        """The blob, opened for reading; `FileNotFoundError` when absent."""
+        return self.path(digest).open("rb")
+
+    def derived(self, kind: str, key: str) -> Any | None:
+        """The JSON value stored under (kind, key), or None. A damaged file counts as absent."""
+        try:
+            return json.loads(self._derived_path(kind, key).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def put_derived(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
+        """Remember a JSON object computed from blobs; the key must name everything it depends on, versions included."""
+        write_atomic(self._derived_path(kind, key), json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+    def _derived_path(self, kind: str, key: str) -> Path:
+        if re.fullmatch(r"[a-z0-9-]+", kind) is None:
+            raise ValueError(f"bad kind {kind!r}")
+        return self.root / "derived" / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+def default_store(environ: Mapping[str, str]) -> Store:
+    """The store of this user: $BUILDER_STORE, else the platform's user cache directory."""
+    chosen = environ.get("BUILDER_STORE")
+    return Store(Path(chosen) if chosen else platformdirs.user_cache_path("builder"))

@@ -1,0 +1,1 @@
+"""Wheel archives: fetch, store, and read members once."""

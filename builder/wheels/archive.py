@@ -1,0 +1,301 @@
+"""Reading a wheel (PEP 427) as it is: its members, where their compressed bytes lie, and whether it can be trusted.
+
+Nothing is unpacked to disk. `WheelArchive.open` refuses archives that could harm whoever installs them: paths that
+leave the target folder, absolute paths, symbolic links, overlapping members and members that promise more than the
+archive could hold. Offsets are into the file, so a layer can copy a member's deflate stream without inflating it.
+Source of the format: PKWARE APPNOTE.TXT 6.3.10, sections 4.3.7 (local header) and 4.4.
+"""
+
+from __future__ import annotations
+
+import mmap
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Self
+
+from isal import isal_zlib
+from packaging.metadata import RawMetadata, parse_email
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from builder.errors import BadInput, Where
+
+__all__ = ["DEFLATED", "STORED", "Member", "UnsafeWheel", "WheelArchive"]
+
+STORED = zipfile.ZIP_STORED
+DEFLATED = zipfile.ZIP_DEFLATED
+
+_LOCAL = struct.Struct("<4s5H3L2H")
+_MAX_RATIO = 1100
+"""Deflate cannot expand more than 1032:1 (zlib.net, "Maximum Compression Factor"); a member above this is a lie."""
+_CHUNK = 1 << 20
+
+
+class UnsafeWheel(BadInput):
+    """The wheel is damaged, or would write outside the folder it is installed into."""
+
+    kind = "unsafe-wheel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One file of the archive, in central-directory order. Directories are not members."""
+
+    name: str
+    """Path as written, `/`-separated, relative, without `..`."""
+    size: int
+    """Uncompressed length in bytes."""
+    compressed_size: int
+    """Length in bytes of the data at `offset`."""
+    crc32: int
+    method: int
+    """Compression method (APPNOTE 4.4.5): 0 stored, 8 deflated; others must be re-encoded."""
+    mode: int
+    """Unix permission bits (0 when the archive was not made on Unix)."""
+    offset: int
+    """Position in the file of the first byte of compressed data."""
+
+    symlink: bool = False
+    """Whether the archive marks it as a symbolic link (its data is the target); only seen with `inspect=True`."""
+
+    @property
+    def executable(self) -> bool:
+        """Whether any execute bit is set; PEP 427 keeps this bit alone when installing."""
+        return bool(self.mode & 0o111)
+
+
+@dataclass(slots=True)
+class WheelArchive:
+    """An opened wheel. Use as a context manager; `raw` views die with it."""
+
+    path: Path
+    filename: str
+    """The wheel's own file name (the store names files by digest)."""
+    members: tuple[Member, ...]
+    """What an installer would write, in archive order: of members with one name, the last."""
+    duplicates: tuple[str, ...]
+    """Names that occur more than once in the archive."""
+    faults: tuple[UnsafeWheel, ...]
+    """What makes it unsafe to install; empty unless opened with `inspect=True`."""
+    _map: mmap.mmap = field(repr=False)
+
+    @classmethod
+    def open(cls, path: Path, *, filename: str | None = None, inspect: bool = False) -> Self:
+        """Open and check; `UnsafeWheel` names the member and the reason.
+
+        `inspect=True` is for looking only: unsafe members are kept in `faults` (and out of `members` when they have no
+        readable data) instead of raised, so that an audit can report them.
+        """
+        filename = filename or path.name
+        where = Where(file=filename)
+        try:
+            parse_wheel_filename(filename)
+        except InvalidWheelFilename as error:
+            raise BadInput(f"not a wheel: {filename}", why=str(error), where=where) from error
+        try:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                with zipfile.ZipFile(file) as archive:
+                    infos = archive.infolist()
+        except FileNotFoundError as error:
+            raise BadInput(f"no such file: {path}", fix="check the path", where=where) from error
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+            raise UnsafeWheel(
+                f"{filename} is damaged",
+                why=f"not a readable zip archive: {error}",
+                fix="fetch it again; if it stays, report it to the package's makers",
+                where=where,
+            ) from error
+        found: list[Member] = []
+        faults: list[UnsafeWheel] = []
+        for info in infos:
+            if not info.is_dir():
+                try:
+                    found.append(_member(info, mapped, filename, faults))
+                except UnsafeWheel as fault:
+                    faults.append(fault)
+        faults += _overlaps(found, len(mapped), filename)
+        if faults and not inspect:
+            mapped.close()
+            raise faults[0]
+        by_name: dict[str, Member] = {}
+        duplicates: dict[str, None] = {}
+        for member in found:
+            if by_name.pop(member.name, None) is not None:
+                duplicates[member.name] = None
+            by_name[member.name] = member
+        return cls(path, filename, tuple(by_name.values()), tuple(duplicates), tuple(faults), mapped)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file. Views from `raw` must be gone."""
+        self._map.close()
+
+    def raw(self, member: Member) -> memoryview:
+        """The member's compressed bytes, not copied."""
+        return memoryview(self._map)[member.offset : member.offset + member.compressed_size]
+
+    def stream(self, member: Member, *, chunk: int = _CHUNK) -> Iterator[bytes]:
+        """The member's bytes in pieces of at most `chunk`; `UnsafeWheel` when length or CRC-32 is not as promised."""
+        crc = 0
+        size = 0
+        for piece in self._inflate(member, chunk):
+            crc = isal_zlib.crc32(piece, crc)
+            size += len(piece)
+            if size > member.size:
+                break
+            yield piece
+        if size != member.size or crc != member.crc32:
+            raise UnsafeWheel(
+                f"{self.filename} is damaged",
+                why=f"member {member.name!r} does not match its own length and CRC-32",
+                fix="fetch it again; if it stays, report it to the package's makers",
+                where=Where(file=self.filename, key=member.name),
+            )
+
+    def read(self, member: Member) -> bytes:
+        """The member's bytes, whole."""
+        return b"".join(self.stream(member))
+
+    def get(self, name: str) -> Member | None:
+        """The member of this name."""
+        return next((member for member in self.members if member.name == name), None)
+
+    @property
+    def dist_info(self) -> str:
+        """Name of the one `<name>-<version>.dist-info` folder that belongs to the file name (PEP 427)."""
+        wanted = parse_wheel_filename(self.filename)[0]
+        folders = {name.split("/", 1)[0] for name in (m.name for m in self.members) if ".dist-info/" in name}
+        matching = [
+            name
+            for name in sorted(folders)
+            if name.endswith(".dist-info") and _normalized(name.removesuffix(".dist-info").split("-")[0]) == wanted
+        ]
+        if len(matching) != 1:
+            raise UnsafeWheel(
+                f"{self.filename} is not a valid wheel",
+                why=f"expected one .dist-info folder for {wanted}, found {len(matching)}",
+                where=Where(file=self.filename),
+            )
+        return matching[0]
+
+    def metadata(self) -> RawMetadata:
+        """The core metadata as written (METADATA, without validation): keys such as `requires_dist`, `name`."""
+        member = self.get(f"{self.dist_info}/METADATA")
+        if member is None:
+            raise UnsafeWheel(
+                f"{self.filename} is not a valid wheel", why="it has no METADATA", where=Where(file=self.filename)
+            )
+        return parse_email(self.read(member))[0]
+
+    def _inflate(self, member: Member, chunk: int) -> Iterator[bytes]:
+        data = self.raw(member)
+        try:
+            if member.method == STORED:
+                for start in range(0, len(data), chunk):
+                    yield bytes(data[start : start + chunk])
+            elif member.method == DEFLATED:
+                inflater = isal_zlib.decompressobj(-15)
+                for start in range(0, len(data), chunk):
+                    piece = inflater.decompress(data[start : start + chunk], chunk)
+                    while piece:
+                        yield piece
+                        piece = (
+                            inflater.decompress(inflater.unconsumed_tail, chunk) if inflater.unconsumed_tail else b""
+                        )
+                if tail := inflater.flush():
+                    yield tail
+            else:
+                with zipfile.ZipFile(self.path) as archive, archive.open(member.name) as file:
+                    while piece := file.read(chunk):
+                        yield piece
+        except (isal_zlib.IsalError, zipfile.BadZipFile, NotImplementedError) as error:
+            raise UnsafeWheel(
+                f"{self.filename} is damaged",
+                why=f"member {member.name!r} cannot be decompressed: {error}",
+                where=Where(file=self.filename, key=member.name),
+            ) from error
+        finally:
+            data.release()
+
+
+def _normalized(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[UnsafeWheel]) -> Member:
+    """The member, with what is dangerous about it appended to `faults`; raises when its data cannot be located."""
+    name = info.orig_filename
+    where = Where(file=filename, key=name)
+    leave = "do not install this wheel; report it to the index it came from"
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or not parts:
+        faults.append(
+            UnsafeWheel(
+                f"{filename} would write outside its folder",
+                why=f"member {name!r} is not a plain relative path",
+                fix=leave,
+                where=where,
+            )
+        )
+    unix = info.external_attr >> 16 if info.create_system == 3 else 0
+    if stat.S_IFMT(unix) not in (0, stat.S_IFREG):
+        faults.append(
+            UnsafeWheel(
+                f"{filename} holds a member that is not a plain file",
+                why=f"{name!r} has file type {stat.filemode(unix)[0]!r}; wheels hold plain files only",
+                fix=leave,
+                where=where,
+            )
+        )
+    if info.file_size > _MAX_RATIO * max(info.compress_size, 1) + 64:
+        faults.append(
+            UnsafeWheel(
+                f"{filename} looks like a zip bomb",
+                why=f"member {name!r} promises {info.file_size} bytes from {info.compress_size}",
+                fix=leave,
+                where=where,
+            )
+        )
+    if info.flag_bits & 0x1:
+        raise UnsafeWheel(f"{filename} is encrypted", why=f"member {name!r} needs a password", fix=leave, where=where)
+    header = data[info.header_offset : info.header_offset + _LOCAL.size]
+    if len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
+        raise UnsafeWheel(
+            f"{filename} is damaged", why=f"member {name!r} has no local header", fix="fetch it again", where=where
+        )
+    fields = _LOCAL.unpack(header)
+    return Member(
+        name=name,
+        size=info.file_size,
+        compressed_size=info.compress_size,
+        crc32=info.CRC,
+        method=info.compress_type,
+        mode=unix & 0o7777,
+        offset=info.header_offset + _LOCAL.size + fields[9] + fields[10],
+        symlink=stat.S_ISLNK(unix),
+    )
+
+
+def _overlaps(members: list[Member], length: int, filename: str) -> Iterator[UnsafeWheel]:
+    end = 0
+    for member in sorted(members, key=lambda item: item.offset):
+        where = Where(file=filename, key=member.name)
+        if member.compressed_size and member.offset < end:
+            yield UnsafeWheel(
+                f"{filename} looks like a zip bomb", why=f"member {member.name!r} overlaps another", where=where
+            )
+        end = max(end, member.offset + member.compressed_size)
+        if end > length:
+            yield UnsafeWheel(f"{filename} is damaged", why=f"member {member.name!r} ends beyond the file", where=where)

@@ -12,6 +12,7 @@ import mmap
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -220,7 +221,7 @@ class WheelArchive:
                 with zipfile.ZipFile(self.path) as archive, archive.open(member.name) as file:
                     while piece := file.read(chunk):
                         yield piece
-        except (isal_zlib.IsalError, zipfile.BadZipFile, NotImplementedError) as error:
+        except (zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
             raise UnsafeWheel(
                 f"{self.filename} is damaged",
                 why=f"member {member.name!r} cannot be decompressed: {error}",

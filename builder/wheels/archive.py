@@ -12,14 +12,13 @@ import mmap
 import stat
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 from packaging.metadata import RawMetadata, parse_email
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -34,6 +33,7 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX_RATIO = 1100
 """Deflate cannot expand more than 1032:1 (zlib.net, "Maximum Compression Factor"); a member above this is a lie."""
 _CHUNK = 1 << 20
+_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance, it is a class
 
 
 class UnsafeWheel(BadInput):
@@ -221,7 +221,7 @@ class WheelArchive:
                 with zipfile.ZipFile(self.path) as archive, archive.open(member.name) as file:
                     while piece := file.read(chunk):
                         yield piece
-        except (zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
+        except (_InflateError, zipfile.BadZipFile, NotImplementedError) as error:
             raise UnsafeWheel(
                 f"{self.filename} is damaged",
                 why=f"member {member.name!r} cannot be decompressed: {error}",

@@ -1,0 +1,1 @@
+"""Tests of builder; they run against the installed package and mirror its rooms."""

@@ -16,7 +16,6 @@ from builder.names import ARCHES, Arch
 from builder.project.requirements import check_requirement, read_requirements
 from builder.project.table import Faults, Table, parse_toml
 from builder.project.values import (
-    DEFAULT_BASE,
     DEFAULT_TAG,
     BackendOptions,
     CopyRule,
@@ -91,7 +90,7 @@ def _project(top: Table, path: Path, *, from_pyproject: bool) -> Project:
         requirements=tuple(dict.fromkeys(requirements)),
         image=_image(top.table("image"), path.parent),
         backends=_backends(top.table("backend")),
-        base=top.text("base") or DEFAULT_BASE,
+        base=top.text("base"),
         warmup=_warmup(top.table("warmup")),
         registry=top.text("registry"),
         tag=top.text("tag", check=_check_tag) or DEFAULT_TAG,

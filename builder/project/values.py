@@ -11,7 +11,6 @@ from builder.names import Arch
 __all__ = ["BackendOptions", "CopyRule", "ImageOptions", "Project", "Warmup"]
 
 DEFAULT_TAG = "{version}-{backend}{toolkit}"
-DEFAULT_BASE = "debian:bookworm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +86,9 @@ class Project:
     image: ImageOptions
     backends: Mapping[str, BackendOptions]
     """Only the backends the file names; `options` gives defaults for the rest."""
-    base: str = DEFAULT_BASE
+    base: str | None = None
+    """Base image for every backend: an image reference or `debian:<suite>`; None leaves it to the matrix (the vendor's
+    base where a backend needs one, else the built-in Debian base)."""
     warmup: Warmup | None = None
     registry: str | None = None
     """Repository to publish to, `host/name` or `oci:DIR`; None builds to a layout beside the project."""
@@ -117,8 +118,8 @@ class Project:
         kept = tuple(line for line in self.requirements if canonicalize_name(Requirement(line).name) not in left_out)
         return kept + options.requirements
 
-    def base_for(self, backend: str) -> str:
-        """The base image asked for: the backend's, else the project's."""
+    def base_for(self, backend: str) -> str | None:
+        """The base image asked for: the backend's, else the project's, else None."""
         return self.options(backend).base or self.base
 
     def python_for(self, backend: str) -> str:

@@ -93,7 +93,7 @@ base = "oci:base"
 def test_defaults_are_small_and_safe(tmp_path: Path) -> None:
     project = load(tmp_path, MINIMAL)
     assert project.image.user == "10001:10001"
-    assert project.base == "debian:bookworm"
+    assert project.base_for("cpu") is None
     assert project.options("cpu").requirements == ()
     assert project.warmup is None
 

@@ -45,12 +45,12 @@ class _Progress:
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
-        self._seen = 0
+        self.seen = 0
 
     def at(self, position: int) -> None:
-        if position > self._seen:
-            self._advance(position - self._seen)
-            self._seen = position
+        if position > self.seen:
+            self._advance(position - self.seen)
+            self.seen = position
 
 
 class _StoppedError(Exception):
@@ -211,6 +211,7 @@ def _download(
     """One attempt, from where the partial file ends. Raises `Temporary` when another attempt may go on."""
     etag = _etag_path(path)
     have = file.seek(0, os.SEEK_END)
+    before = max(have, progress.seen)
     headers = {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -241,7 +242,7 @@ def _download(
             resumed = have > 0
             progress.at(have)
             size = have
-            for piece in response.iter_raw(_CHUNK):
+            for piece in response.iter_raw():
                 _go_on(stop)
                 hasher.update(piece)
                 file.write(piece)
@@ -253,7 +254,7 @@ def _download(
                     )
     except httpx.TransportError as error:
         file.flush()
-        raise Temporary(transport_fault(url, error)) from error
+        raise Temporary(transport_fault(url, error), progress=progress.seen > before) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise IndexUnreachable(f"cannot fetch {without_credentials(url)}", why=str(error)) from error
     found = Digest(hasher.hexdigest())

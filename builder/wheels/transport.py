@@ -32,12 +32,16 @@ class IndexUnreachable(OutsideFailed):
 
 
 class Temporary(Exception):
-    """An answer worth another try; `pause` is what the server asked for, in seconds."""
+    """An answer worth another try; `pause` is what the server asked for, in seconds.
 
-    def __init__(self, fault: IndexUnreachable, pause: float | None = None) -> None:
+    `progress` says that something was gained, so that a long download over a bad line may go on as long as it moves.
+    """
+
+    def __init__(self, fault: IndexUnreachable, pause: float | None = None, *, progress: bool = False) -> None:
         super().__init__(fault.what)
         self.fault = fault
         self.pause = pause
+        self.progress = progress
 
 
 class _IndexAuth(httpx.Auth):
@@ -132,15 +136,17 @@ def check_status(response: httpx.Response) -> None:
 
 
 def retrying(attempt: Callable[[], T], *, sleep: Callable[[float], object] = time.sleep) -> T:
-    """The result of `attempt`, tried again (at most 4 times in all) while it raises `Temporary`."""
-    for number in range(1, _TRIES + 1):
+    """The result of `attempt`, tried again while it raises `Temporary`, at most 4 times in a row without progress."""
+    failed = 0
+    while True:
         try:
             return attempt()
         except Temporary as again:
-            if number == _TRIES:
+            failed = 0 if again.progress else failed + 1
+            if failed == _TRIES:
                 raise again.fault from again
-            sleep(min(again.pause if again.pause is not None else 0.5 * 2**number, _LONGEST_PAUSE))
-    raise AssertionError("unreachable")
+            pause = 0.2 * 2**failed if again.pause is None else again.pause
+            sleep(min(pause, _LONGEST_PAUSE))
 
 
 def get(client: httpx.Client, url: str, *, accept: str, limit: int = 64 << 20) -> httpx.Response | None:

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from builder.names import Digest
 
-__all__ = ["BlobSource", "Descriptor", "Manifest", "MediaType", "Repository"]
+__all__ = [
+    "CHUNK",
+    "REF_NAME",
+    "BlobSource",
+    "BytesSource",
+    "Descriptor",
+    "FileSource",
+    "Manifest",
+    "MediaType",
+    "Repository",
+]
+
+CHUNK = 1 << 20
+"""Bytes read, hashed and sent at a time."""
+
+REF_NAME = "org.opencontainers.image.ref.name"
+"""Annotation that holds a tag in a layout's index.json (image-spec, annotations.md)."""
 
 
 class MediaType:
@@ -83,6 +100,32 @@ BlobSource = Callable[[], Iterator[bytes]]
 """Opens the blob's bytes from the start; called again when an upload is retried."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A `BlobSource` that is a file."""
+
+    path: Path
+    immutable: bool = False
+    """The file is in a content-addressed store: verified, never changed. A layout then links it instead of copying."""
+
+    def __call__(self) -> Iterator[bytes]:
+        """The file's bytes, `CHUNK` at a time."""
+        with self.path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSource:
+    """A `BlobSource` that is in memory."""
+
+    data: bytes
+
+    def __call__(self) -> Iterator[bytes]:
+        """The bytes, in one piece."""
+        yield self.data
+
+
 class Repository(Protocol):
     """One repository of a registry, or one OCI layout on disk. Methods are safe to call from several threads.
 
@@ -110,8 +153,15 @@ class Repository(Protocol):
     def put_manifest(self, manifest: Manifest, *, tag: str | None = None) -> Descriptor:
         """Store a manifest under its digest, and under the tag when given. Its blobs must be there already."""
 
+    def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
+        """Point `tag` at a manifest that is there, if it points at `expected` now (None: if there is no such tag).
+
+        `TagMoved` when it points elsewhere, before or after; a layout decides under its lock, a registry has no
+        conditional write, so there the tag is read before and after.
+        """
+
     def tags(self) -> tuple[str, ...]:
-        """All tags, sorted."""
+        """All tags of images, sorted; tags that only hold lists of referrers are left out."""
 
     def referrers(self, subject: Digest, *, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
         """Manifests whose `subject` is this digest, with artifact type and annotations filled in."""

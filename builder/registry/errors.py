@@ -1,0 +1,75 @@
+"""What can go wrong between this tool and a registry or layout, by kind."""
+
+from __future__ import annotations
+
+from builder.errors import OutsideFailed, Refused
+from builder.names import Digest
+
+__all__ = [
+    "DamagedLayout",
+    "MissingContent",
+    "Offline",
+    "RegistryBusy",
+    "RegistryDenied",
+    "RegistryRefused",
+    "RegistryUnreachable",
+    "TagMoved",
+]
+
+
+class RegistryUnreachable(OutsideFailed):
+    """No answer: name resolution, connection, TLS or a connection cut more often than it is tried again."""
+
+    kind = "registry-unreachable"
+
+
+class RegistryDenied(OutsideFailed):
+    """The registry or its token server wants other credentials (401, 403)."""
+
+    kind = "registry-denied"
+
+
+class RegistryRefused(OutsideFailed):
+    """The registry answered, and its answer is an error or makes no sense."""
+
+    kind = "registry-refused"
+
+
+class RegistryBusy(OutsideFailed):
+    """The registry kept answering with a temporary code (429, 502, 503, 504) or asks for a longer wait than ours."""
+
+    kind = "registry-busy"
+
+
+class MissingContent(OutsideFailed):
+    """A blob or manifest that something points at is not there."""
+
+    kind = "missing-content"
+
+
+class DamagedLayout(OutsideFailed):
+    """The files of an OCI layout on disk do not make sense."""
+
+    kind = "damaged-layout"
+
+
+class Offline(OutsideFailed):
+    """A registry on the network was asked for under --offline."""
+
+    kind = "offline"
+
+
+class TagMoved(Refused):
+    """A tag does not point at what the caller expects to replace: somebody else moved it."""
+
+    kind = "tag-moved"
+
+    def __init__(self, tag: str, *, repository: str, expected: Digest | None, found: Digest | None) -> None:
+        self.tag = tag
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"tag {tag!r} of {repository} was not moved",
+            why=f"it points at {found or 'nothing'}, expected {expected or 'nothing'}: somebody else moved it",
+            fix="look at what is there now (`builder images`) and decide again",
+        )

@@ -139,3 +139,19 @@ def registry_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a real Docker Engine (`unix://…`), for DOCKER_HOST."""
     yield from _service(services.DOCKER_VARIABLE, services.engine(tmp_path_factory.mktemp("docker")))
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with one MiB of room. Needs root."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "builder-test", folder], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)

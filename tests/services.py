@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 DOCKER_VARIABLE = "BUILDER_TEST_DOCKER_HOST"
@@ -158,7 +158,21 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
         except Unavailable as error:
             sys.stderr.write(f"{error}\n")
             return 3
-        return subprocess.run(arguments, env={**environ, **found}, check=False).returncode
+        return _run_to_the_end(arguments, {**environ, **found})
+
+
+def _run_to_the_end(arguments: list[str], environ: Mapping[str, str]) -> int:
+    """The command's exit code. It leads its own process group, which is ended with us when we are told to stop."""
+    process = subprocess.Popen(arguments, env=environ, start_new_session=True)
+
+    def stop(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    return process.wait()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -73,7 +74,12 @@ def run(args: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Errors are printed the way the command line asked for."""
     as_json = "--json" in args
     try:
-        result = cli.main(list(args), prog_name="builder", standalone_mode=False)
+        # not cli.main: it answers a closed pipe with exit 1, which here would mean "no"
+        with cli.make_context("builder", list(args)) as context:
+            result = cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
     except BuilderError as error:
         return _report(error, as_json=as_json)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -89,7 +95,8 @@ def run(args: Sequence[str]) -> int:
         sys.stderr.write("interrupted; nothing was published, finished downloads are kept\n")
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        # what is still buffered goes nowhere, instead of failing once more when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):

@@ -1,0 +1,120 @@
+"""What scripts rely on, tried as a process: exit codes, streams, names."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from builder import __version__
+from builder.cli.main import COMMANDS, cli
+from tests.conftest import RunBuilder
+from tests.schemas import FOLDER, document, error, schema
+
+LANDED = [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]
+
+
+def test_the_version(run_builder: RunBuilder) -> None:
+    result = run_builder("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"builder {__version__}\n", "")
+
+
+def test_help_names_every_command(run_builder: RunBuilder) -> None:
+    result = run_builder("--help")
+    assert result.returncode == 0
+    for name, (_, text) in COMMANDS.items():
+        assert any(line.split()[:1] == [name] and text[:30] in line for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_a_command_says_of_itself_what_the_overview_says(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert command.get_short_help_str(limit=200) == COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_every_command_takes_the_shared_options(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    leaves = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    for leaf in leaves:
+        flags = {flag for parameter in leaf.params for flag in parameter.opts}
+        assert {"--json", "--quiet", "--verbose", "--no-color", "--offline"} <= flags, leaf.name
+
+
+def test_an_unknown_command_is_exit_2_with_a_hint(run_builder: RunBuilder) -> None:
+    result = run_builder("lok")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "unknown command 'lok'" in result.stderr
+    assert "did you mean 'lock'" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["init", "--nope"], ["init", "a", "b"]])
+def test_a_wrong_option_is_exit_2(run_builder: RunBuilder, arguments: list[str]) -> None:
+    assert run_builder(*arguments).returncode == 2
+
+
+def test_under_json_an_error_is_a_document_and_stderr_stays_empty(run_builder: RunBuilder) -> None:
+    result = run_builder("init", "--nope", "--json")
+    found = error(result, 2)
+    assert (found["kind"], found["fix"]) == ("bad-input", "see builder init --help")
+    assert result.stderr == ""
+
+
+def test_no_command_at_all_shows_the_help_on_stderr(run_builder: RunBuilder) -> None:
+    result = run_builder()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "Usage: builder" in result.stderr
+
+
+def test_init_writes_a_file_and_says_so(run_builder: RunBuilder, tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/requirements.txt").write_text("click\n")
+    (tmp_path / "app/requirements-dev.txt").write_text("-e .\n")
+    found = document(run_builder("init", "app", "--json"), "init")
+    assert found["path"] == "app/builder.toml"
+    assert found["requirements_files"] == ["requirements.txt"]
+    assert found["left_out"][0]["file"] == "requirements-dev.txt"
+    again = error(run_builder("init", "app", "--json"), 1)
+    assert "exists" in again["what"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_ends_the_program_quietly(builder_environment: dict[str, str], unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    result = subprocess.run(
+        [sys.executable, "-P", "-m", "builder", "--help"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env={**builder_environment, "PYTHONUNBUFFERED": unbuffered},
+        check=False,
+    )
+    os.close(write)
+    assert (result.returncode, result.stderr) == (141, b"")
+
+
+def test_the_second_name_is_the_build_command(builder_environment: dict[str, str]) -> None:
+    code = "import sys; from builder.cli.main import build_main; build_main()"
+    command = [sys.executable, "-P", "-c", code]
+    version = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, env=builder_environment, check=True
+    )
+    assert version.stdout == f"builder {__version__}\n"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_every_schema_is_valid_and_named_after_its_document(path: Path) -> None:
+    loaded = schema(path.stem)
+    text = json.dumps(loaded)
+    assert loaded["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert f'"builder/{path.stem}/' in text

@@ -6,9 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["IndexPin", "Reason", "RuleVerdict", "RunLine", "Runtime", "Stack", "Verdict", "worst"]
+__all__ = [
+    "BackendSpec",
+    "Explanation",
+    "IndexPin",
+    "IndexRow",
+    "Label",
+    "Reason",
+    "Refusal",
+    "RuleVerdict",
+    "RunLine",
+    "Runtime",
+    "Solution",
+    "Stack",
+    "TargetScheme",
+    "Verdict",
+    "worst",
+]
 
 Verdict = Literal["supported", "unsupported", "unknown"]
+
+TargetScheme = Literal["sm", "gfx", "ascend", "exact", "none"]
+"""How device targets of a backend are compared: NVIDIA's cubin rules, AMD's generic targets, Ascend chip families,
+plain equality, or there are none."""
 
 _ORDER: tuple[Verdict, ...] = ("supported", "unknown", "unsupported")
 
@@ -96,3 +116,89 @@ class Stack:
     """Device targets the frameworks are compiled for, e.g. sm_90, gfx942."""
     runtime: Runtime
     why: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+    """On this machine architecture a package must be the build with this local version label."""
+
+    package: str
+    arch: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexRow:
+    """An index of a backend, from backend.toml."""
+
+    name: str
+    url: str
+    """May hold {variant}, filled from the row of the set that is chosen."""
+    packages: tuple[str, ...]
+    """Normalised names, sorted: these may come from no other index."""
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendSpec:
+    """matrices/<backend>/backend.toml: what all images of the backend have in common."""
+
+    name: str
+    title: str
+    toolkit: str | None
+    """What the toolkit is called; None where the backend has none."""
+    targets: TargetScheme
+    prefer: tuple[str, ...]
+    """Lead packages of the set tables, the one to choose first in front."""
+    default_index: bool
+    """Whether the backend's wheels are on the default index."""
+    vendor_base: bool
+    """Whether the wheels need libraries that only the vendor's base image has."""
+    default_chip: str | None
+    """Chip tag of the base image when no node class says which."""
+    labels: tuple[Label, ...]
+    indexes: tuple[IndexRow, ...]
+    runtime: Runtime
+    source: str
+    checked: str
+    """ISO date."""
+
+    def runtime_for(self, toolkit: str | None) -> Runtime:
+        """The runtime with {toolkit} filled in; an entry that needs a toolkit nobody named is left out."""
+        env = {
+            key: value.replace("{toolkit}", toolkit or "")
+            for key, value in self.runtime.env.items()
+            if toolkit is not None or "{toolkit}" not in value
+        }
+        return Runtime(env=env, run=self.runtime.run, setup=self.runtime.setup)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a set of the tables is not among the stacks."""
+
+    name: str
+    """The set, e.g. `torch-2.15.0-cu132`."""
+    verdict: Verdict
+    """unsupported, or unknown when only --allow-unknown would let it pass."""
+    rules: tuple[RuleVerdict, ...]
+    """Only those that refuse."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solution:
+    """All coherent stacks, newest first, and what was refused, nearest miss first."""
+
+    stacks: tuple[Stack, ...]
+    refused: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """What the rules say about one combination."""
+
+    verdict: Verdict
+    rules: tuple[RuleVerdict, ...]
+    needs: tuple[str, ...]
+    """Keys that would let more rules speak, each with the rule that waits for it."""
+    notes: tuple[str, ...] = ()

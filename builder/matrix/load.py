@@ -1,0 +1,149 @@
+"""Loads matrices/: one backend when one is named, all of them for `matrix check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from builder import resources
+from builder.errors import BadInput, Fault, Where, did_you_mean
+from builder.matrix.backend_file import parse_backend_file, require_spec
+from builder.matrix.tables import Row, Table, canonical, parse_table, require
+from builder.matrix.values import BackendSpec
+
+__all__ = ["Backend", "Tables", "check_tables", "load_backend", "load_tables"]
+
+_COMMON = "common"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backend:
+    """One backend: its backend.toml and its tables, those of matrices/common included."""
+
+    spec: BackendSpec
+    tables: tuple[Table, ...]
+    """Sorted by file name, the backend's own first."""
+
+    @property
+    def name(self) -> str:
+        """`cuda`, `npu`, …"""
+        return self.spec.name
+
+    def of_kind(self, kind: str) -> tuple[Table, ...]:
+        """The tables of one kind."""
+        return tuple(table for table in self.tables if table.kind.name == kind)
+
+    def rows(self, kind: str) -> tuple[Row, ...]:
+        """All rows of one kind, in file order."""
+        return tuple(row for table in self.of_kind(kind) for row in table.rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tables:
+    """All backends."""
+
+    backends: Mapping[str, Backend]
+
+    def backend(self, name: str) -> Backend:
+        """One backend; `BadInput` with the closest names when there is none."""
+        found = self.backends.get(name)
+        if found is None:
+            raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, self.backends))
+        return found
+
+
+def load_tables(root: Path | None = None) -> Tables:
+    """Every backend under `root` (default: the tables of this installation); parsed once for a process."""
+    base = root or resources.matrices_dir()
+    names = sorted(path.parent.name for path in base.glob("*/backend.toml"))
+    return Tables(backends=MappingProxyType({name: load_backend(name, base) for name in names}))
+
+
+def load_backend(name: str, root: Path | None = None) -> Backend:
+    """One backend, without reading the others; `BadInput` for an unknown name or a faulty table."""
+    return _load_backend(name, root or resources.matrices_dir())
+
+
+@lru_cache(maxsize=64)
+def _load_backend(name: str, root: Path) -> Backend:
+    path = root / name / "backend.toml"
+    if not path.is_file():
+        known = [marker.parent.name for marker in root.glob("*/backend.toml")]
+        raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
+    spec = require_spec(*parse_backend_file(path.read_text(encoding="utf-8"), path), path)
+    own = [_load_table(file) for file in _table_files(root / name)]
+    return Backend(spec=spec, tables=tuple(own) + _common(root))
+
+
+@lru_cache(maxsize=8)
+def _common(root: Path) -> tuple[Table, ...]:
+    return tuple(_load_table(file) for file in _table_files(root / _COMMON))
+
+
+def _load_table(path: Path) -> Table:
+    return require(*parse_table(path.read_text(encoding="utf-8"), path), path)
+
+
+def _table_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.toml") if path.name != "backend.toml")
+
+
+def check_tables(root: Path) -> tuple[Fault, ...]:
+    """Everything wrong in any file below `root`, canonical form included; reads each file afresh."""
+    faults: list[Fault] = []
+    for marker in sorted(root.glob("*/backend.toml")):
+        spec, found = parse_backend_file(marker.read_text(encoding="utf-8"), marker)
+        faults += found
+        if spec is not None:
+            faults += _check_cross(root, spec)
+    for path in _all_tables(root):
+        text = path.read_text(encoding="utf-8")
+        table, found = parse_table(text, path)
+        faults += found
+        if table is not None and not found and canonical(table) != text:
+            fix = "builder matrix check --write puts it into that form"
+            faults.append(Fault(what="not in canonical form", where=Where(file=str(path)), fix=fix))
+    return tuple(faults)
+
+
+def rewrite_tables(root: Path) -> tuple[Path, ...]:
+    """Put every faultless table below `root` into canonical form; returns the files that changed."""
+    changed = []
+    for path in _all_tables(root):
+        text = path.read_text(encoding="utf-8")
+        table, found = parse_table(text, path)
+        if table is not None and not found and canonical(table) != text:
+            path.write_text(canonical(table), encoding="utf-8")
+            changed.append(path)
+    return tuple(changed)
+
+
+def _all_tables(root: Path) -> list[Path]:
+    folders = [marker.parent for marker in root.glob("*/backend.toml")]
+    return [path for folder in sorted([*folders, root / _COMMON]) for path in _table_files(folder)]
+
+
+def _check_cross(root: Path, spec: BackendSpec) -> list[Fault]:
+    """What no single file can tell: sets name indexes and leads that backend.toml knows."""
+    faults = []
+    indexes = {index.name for index in spec.indexes}
+    for path in _table_files(root / spec.name):
+        table, _ = parse_table(path.read_text(encoding="utf-8"), path)
+        if table is None or table.kind.name != "set":
+            continue
+        if table.lead is None:
+            faults.append(Fault(what="a table of sets names no lead package", where=Where(file=str(path), key="lead")))
+        elif table.role == "core" and table.lead not in spec.prefer:
+            what = f"lead {table.lead!r} is not among prefer of backend.toml"
+            faults.append(Fault(what=what, where=Where(file=str(path), key="lead")))
+        for row in table.rows:
+            index = row.text("index")
+            if index is not None and index not in indexes:
+                fix = did_you_mean(index, indexes)
+                faults.append(Fault(what=f"backend.toml has no index {index!r}", where=row.where, fix=fix))
+            if table.lead and table.lead not in row.packages():
+                faults.append(Fault(what=f"a set without its lead {table.lead!r}", where=row.where))
+    return faults

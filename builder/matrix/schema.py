@@ -1,0 +1,175 @@
+"""What a table file may hold: the kinds of table, their columns, and the type of each column.
+
+A kind is what rules and the solver can read; `fact` is for everything that is only shown. Every file declares its
+columns, so a key that no header names is an error in any kind. docs/matrix-tables.md describes the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+__all__ = ["CONFIDENCES", "KINDS", "Cell", "ColumnType", "Confidence", "Kind"]
+
+Cell = str | bool | int | tuple[str, ...] | Mapping[str, str]
+"""A value of a row: text, flag, whole number, list of texts, or package-to-version table."""
+
+ColumnType = Literal["text", "version", "pattern", "texts", "versions", "specifiers", "flag", "packages"]
+
+Confidence = Literal["measured", "primary", "secondary", "uncertain"]
+"""measured: read from the published file itself; primary: the maker's document or source; secondary: quoted by
+others or inferred, nothing against it; uncertain: no such row found, or sources disagree."""
+
+CONFIDENCES: tuple[Confidence, ...] = ("measured", "primary", "secondary", "uncertain")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """One kind of table."""
+
+    name: str
+    columns: Mapping[str, ColumnType]
+    required: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
+    """Columns that hold one word of a list."""
+    ranges: str | None = None
+    """Column of version bounds that must not overlap between rows."""
+
+
+def _kind(
+    name: str,
+    columns: dict[str, ColumnType],
+    *,
+    required: tuple[str, ...],
+    words: dict[str, tuple[str, ...]] | None = None,
+    ranges: str | None = None,
+) -> Kind:
+    return Kind(
+        name=name,
+        columns=MappingProxyType(columns),
+        required=required,
+        words=MappingProxyType(words or {}),
+        ranges=ranges,
+    )
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            # One coherent set of packages a row: what stacks are made of.
+            _kind(
+                "set",
+                {
+                    "set": "text",
+                    "packages": "packages",
+                    "toolkit": "pattern",
+                    "toolkit_release": "version",
+                    "also_toolkit": "specifiers",
+                    "python": "texts",
+                    "arch": "texts",
+                    "glibc": "version",
+                    "index": "text",
+                    "variant": "text",
+                    "targets": "texts",
+                    "targets_aarch64": "texts",
+                    "ptx": "texts",
+                    "devices": "texts",
+                    "status": "text",
+                    "released": "text",
+                    "default": "flag",
+                },
+                required=("set", "packages"),
+                words={"status": ("stable", "experimental", "extra", "preview", "beta", "candidate")},
+            ),
+            # Releases of the toolkit, in the maker's own order when versions do not tell it.
+            _kind(
+                "release",
+                {"toolkit": "version", "released": "text", "status": "text", "driver_branch": "text"},
+                required=("toolkit",),
+                words={"status": ("production", "preview", "nightly", "legacy")},
+            ),
+            # Oldest driver an exact toolkit release was made for.
+            _kind(
+                "driver-floor",
+                {"toolkit": "version", "release": "text", "driver": "version", "branch": "text", "same_as": "version"},
+                required=("toolkit",),
+            ),
+            # Oldest driver of a toolkit major, when its minors are compatible with each other.
+            _kind(
+                "driver-family",
+                {"family": "text", "driver": "version", "drivers": "text"},
+                required=("family", "driver", "drivers"),
+                ranges="drivers",
+            ),
+            # What a driver branch brings.
+            _kind(
+                "driver-branch",
+                {"branch": "text", "toolkit": "version", "lifecycle": "text"},
+                required=("branch",),
+            ),
+            # Which drivers go with which toolkits, where that is a list and not a floor.
+            _kind(
+                "driver-window",
+                {
+                    "toolkit": "specifiers",
+                    "driver": "specifiers",
+                    "verdict": "text",
+                    "closed": "text",
+                    "subject": "text",
+                },
+                required=("toolkit", "driver", "verdict"),
+                words={
+                    "verdict": ("supported", "unsupported"),
+                    "closed": ("toolkit", "driver"),
+                    "subject": ("driver", "firmware"),
+                },
+            ),
+            # Device targets the toolkit compiles for.
+            _kind(
+                "target",
+                {"toolkit": "pattern", "targets": "texts", "ptx_isa": "version"},
+                required=("toolkit", "targets"),
+            ),
+            # Products and the target each one is.
+            _kind(
+                "device",
+                {
+                    "target": "text",
+                    "products": "texts",
+                    "architecture": "text",
+                    "image_chip": "text",
+                    "driver_last": "text",
+                    "driver_first": "version",
+                    "memory_mib": "text",
+                },
+                required=("target", "products"),
+            ),
+            # The maker's own images.
+            _kind(
+                "base",
+                {
+                    "reference": "text",
+                    "toolkit": "version",
+                    "chip": "text",
+                    "os": "texts",
+                    "python": "texts",
+                    "devel": "flag",
+                    "framework": "text",
+                    "devices": "texts",
+                },
+                required=("reference",),
+            ),
+            # Operating systems and their C library.
+            _kind(
+                "os",
+                {"os": "text", "glibc": "version", "python": "text", "manylinux": "text", "kernel": "text"},
+                required=("os", "glibc"),
+            ),
+            # Facts that are shown and cited, and read by no rule yet.
+            _kind("fact", {}, required=()),
+        )
+    }
+)

@@ -1,0 +1,1 @@
+"""Reads handwritten digits: a small HTTP inference service."""

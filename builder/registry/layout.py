@@ -53,6 +53,11 @@ class Layout:
         """Where the blob is, or would be."""
         return self.path / "blobs" / "sha256" / digest.hex
 
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Nothing can be mounted from a folder."""
+        return None
+
     # --- reading
 
     def resolve(self, tag: str) -> Descriptor | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -15,16 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli.main import COMMANDS
 from tests.conftest import RunBuilder
 from tests.e2e.index import Index
+from tests.e2e.landed import needs
 from tests.schemas import error
-
-
-def needs(*commands: str) -> pytest.MarkDecorator:
-    """Skip where a command's module is not in this tree."""
-    absent = [name for name in commands if importlib.util.find_spec(COMMANDS[name][0]) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"not in this tree: {', '.join(absent)}")
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -188,7 +181,7 @@ def refusing_registry(status: int, code: str) -> Iterator[str]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
+        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815  http.server's own names
 
         def log_message(self, *_arguments: object) -> None:
             pass

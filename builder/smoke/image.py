@@ -1,0 +1,94 @@
+"""Opens an image of a repository for running: manifest, config and layers, parsed once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from builder.errors import BadInput, OutsideFailed, did_you_mean
+from builder.names import Arch, Digest, Platform
+from builder.registry.values import Descriptor, Manifest, MediaType, Repository
+from builder.smoke.values import RunnableImage
+
+__all__ = ["open_image"]
+
+_INDEXES = (MediaType.INDEX, MediaType.DOCKER_LIST)
+_CONFIG_LIMIT = 8 * 2**20
+
+
+def open_image(repository: Repository, reference: Digest | str, *, arch: Arch, name: str) -> RunnableImage:
+    """The image under a digest or tag; of an index, the one for Linux on `arch`.
+
+    `name` is how messages call it. `BadInput` when it is not there, is not an image, or is for another machine.
+    """
+    manifest = repository.manifest(reference)
+    if manifest is None:
+        tags = repository.tags() if isinstance(reference, str) else ()
+        raise BadInput(
+            f"there is no image {name}",
+            why=f"the repository holds nothing under {reference}",
+            fix=did_you_mean(reference, tags) if isinstance(reference, str) else "check the digest",
+        )
+    if manifest.media_type in _INDEXES:
+        manifest = _choose(repository, manifest, arch, name)
+    document = _json(manifest.raw, name)
+    if "config" not in document or "layers" not in document:
+        raise BadInput(f"{name} is not an image", why=f"its manifest has type {manifest.media_type}")
+    config_descriptor = Descriptor.from_json(document["config"])
+    config = _json(_read_bounded(repository, config_descriptor, name), name)
+    found = str(config.get("architecture", ""))
+    if found != Platform(arch).oci_arch:
+        raise BadInput(
+            f"{name} is for {found or 'an unnamed architecture'}",
+            why=f"this machine is {Platform(arch).oci_arch}",
+            fix="run it on a machine of its architecture",
+        )
+    settings = config.get("config") or {}
+    return RunnableImage(
+        repository=repository,
+        digest=manifest.digest,
+        name=name,
+        config=config,
+        config_digest=config_descriptor.digest,
+        layers=tuple(Descriptor.from_json(layer) for layer in document["layers"]),
+        diff_ids=tuple(Digest.parse(text) for text in config["rootfs"]["diff_ids"]),
+        env=dict(line.partition("=")[::2] for line in settings.get("Env") or ()),
+        user=settings.get("User") or "",
+        workdir=settings.get("WorkingDir") or "/",
+        entrypoint=tuple(settings.get("Entrypoint") or ()),
+        command=tuple(settings.get("Cmd") or ()),
+        labels=settings.get("Labels") or {},
+    )
+
+
+def _choose(repository: Repository, index: Manifest, arch: Arch, name: str) -> Manifest:
+    wanted = {"os": "linux", "architecture": Platform(arch).oci_arch}
+    offered = [Descriptor.from_json(entry) for entry in _json(index.raw, name).get("manifests", [])]
+    for entry in offered:
+        platform = entry.platform or {}
+        if all(platform.get(key) == value for key, value in wanted.items()):
+            manifest = repository.manifest(entry.digest)
+            if manifest is None:
+                raise OutsideFailed(f"{name} lacks the manifest {entry.digest} that its index names")
+            return manifest
+    platforms = sorted({f"{(e.platform or {}).get('os')}/{(e.platform or {}).get('architecture')}" for e in offered})
+    raise BadInput(
+        f"{name} has no image for {Platform(arch)}", why=f"its index offers {', '.join(platforms) or 'nothing'}"
+    )
+
+
+def _read_bounded(repository: Repository, descriptor: Descriptor, name: str) -> bytes:
+    if descriptor.size > _CONFIG_LIMIT:
+        raise BadInput(f"the config of {name} is too large", why=f"{descriptor.size} bytes")
+    return b"".join(repository.read_blob(descriptor.digest))
+
+
+def _json(raw: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        raise BadInput(f"{name} is damaged", why=f"a manifest or config is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadInput(f"{name} is damaged", why="a manifest or config is not a JSON object")
+    return value

@@ -1,0 +1,64 @@
+"""Is the launch right, before the image is judged? Pure: facts of the host in, one sentence or nothing out.
+
+Three things look alike from inside and must be told apart: no device on the machine, a device that the process may
+not open, and an image that cannot use it. The first two are `not-run`; only the third is the image's fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["DeviceNode", "device_access", "groups_for", "shared_memory_fault", "shared_memory_for"]
+
+_DEFAULT_SHM = 64 * 2**20
+"""Docker's default size of /dev/shm, in bytes."""
+_SHM_FOR_SEVERAL = 2**30
+"""What collective libraries ask for between several devices, in bytes (FR-34)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceNode:
+    """A device node as `stat` sees it."""
+
+    path: str
+    uid: int
+    gid: int
+    mode: int
+    """Permission bits alone, 0o660."""
+
+
+def device_access(nodes: Iterable[DeviceNode], *, uid: int, gids: frozenset[int]) -> str:
+    """Why a process with these ids cannot open one of the nodes, with the mend; "" when it can open all (FR-33)."""
+    for node in nodes:
+        if uid == 0:
+            continue
+        shift = 6 if uid == node.uid else 3 if node.gid in gids else 0
+        if (node.mode >> shift) & 0o6 != 0o6:
+            groups = ", ".join(map(str, sorted(gids))) or "none"
+            return (
+                f"{node.path} belongs to gid {node.gid} with mode {node.mode:04o}, and the process (uid {uid}) has "
+                f"groups {groups}: start the container with --group-add {node.gid}"
+            )
+    return ""
+
+
+def groups_for(nodes: Iterable[DeviceNode]) -> tuple[int, ...]:
+    """The numeric groups a container needs to open the nodes, sorted: names differ between host and image."""
+    return tuple(sorted({node.gid for node in nodes if node.gid != 0 and node.mode & 0o060 == 0o060}))
+
+
+def shared_memory_for(devices: int) -> int:
+    """Size of /dev/shm to start a container with, in bytes, for that many devices."""
+    return _SHM_FOR_SEVERAL if devices > 1 else _DEFAULT_SHM
+
+
+def shared_memory_fault(*, devices: int, shm_bytes: int) -> str:
+    """Why collectives between the devices would fail for lack of shared memory, with the mend; "" when fine (FR-34)."""
+    wanted = shared_memory_for(devices)
+    if shm_bytes >= wanted:
+        return ""
+    return (
+        f"shared memory (/dev/shm) has {shm_bytes // 2**20} MiB for {devices} devices: start the container with "
+        f"--shm-size={wanted // 2**20}m or --ipc=host"
+    )

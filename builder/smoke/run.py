@@ -1,0 +1,115 @@
+"""Smoke: run the checks of a backend in one image, one after the other, and say what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from builder.errors import BadInput
+from builder.events import Reporter
+from builder.image.labels import read_labels
+from builder.image.values import VENV
+from builder.matrix.values import RunLine
+from builder.names import Digest
+from builder.smoke.judge import judge_check, judge_command
+from builder.smoke.plan import PlannedCheck, blocked_by, plan_checks
+from builder.smoke.table import load_table
+from builder.smoke.values import (
+    Bind,
+    CheckResult,
+    Command,
+    Completed,
+    Container,
+    RunnableImage,
+    Runner,
+    SmokeReport,
+)
+
+__all__ = ["CHECKS_TARGET", "run_command", "run_smoke"]
+
+CHECKS_TARGET = "/run/builder/checks"
+"""Where the check programs are seen in the image while they run; they are never part of it."""
+
+
+def run_smoke(
+    image: RunnableImage,
+    *,
+    checks: Path,
+    runner: Runner,
+    run: RunLine,
+    reporter: Reporter,
+    started: str,
+    backend: str | None = None,
+    node_class: str | None = None,
+    lock: Digest | None = None,
+    timeout: float | None = None,
+) -> SmokeReport:
+    """Run every check that the image's labels call for.
+
+    `checks` is the folder of check programs and tables, `started` the time in UTC ISO 8601, `timeout` an upper bound
+    in seconds for each check. `backend` and `lock`, when given, must be what the image says of itself (`BadInput`).
+    `CannotTell` or `OutsideFailed` when the runner cannot work here; a check that fails or cannot run is a result.
+    """
+    facts = read_labels(image.labels, image=image.name)
+    _same("backend", backend, facts.backend, image)
+    _same("lock", lock, facts.lock, image)
+    planned, left_out = plan_checks(load_table(checks, facts.backend), facts)
+    rows = {check.name: check.row for check in planned}
+    results: list[CheckResult] = []
+    with runner.open(image, run=run) as container:
+        for check in planned:
+            reason = blocked_by(check, rows, results)
+            if reason:
+                result = CheckResult(name=check.name, verdict="not-run", seconds=0.0, measures={}, detail=reason)
+            else:
+                result = _run_one(container, check, results, checks, timeout)
+            reporter.note(f"{result.verdict:8} {result.name} ({result.seconds:.1f} s)")
+            results.append(result)
+    return SmokeReport(
+        image=image.digest,
+        backend=facts.backend,
+        node_class=node_class,
+        runner=runner.name,
+        checks=tuple(results),
+        started=started,
+        lock=facts.lock,
+        left_out=left_out,
+    )
+
+
+def run_command(
+    image: RunnableImage,
+    argv: tuple[str, ...],
+    *,
+    runner: Runner,
+    timeout: float,
+    run: RunLine | None = None,
+    env: Mapping[str, str] | None = None,
+    binds: tuple[Bind, ...] = (),
+    network: bool = False,
+) -> Completed:
+    """Run one program in the image, as a container of it would: the image's user, working directory and environment."""
+    with runner.open(image, run=run or RunLine()) as container:
+        return container.run(Command(argv=argv, timeout=timeout, env=env or {}, binds=binds, network=network))
+
+
+def _run_one(
+    container: Container, check: PlannedCheck, before: list[CheckResult], checks: Path, timeout: float | None
+) -> CheckResult:
+    limit = min(check.timeout, timeout) if timeout is not None else check.timeout
+    if check.program is None:
+        return judge_command(check.name, container.run(Command(argv=check.command, timeout=limit)))
+    options = {**check.options, "results": {result.name: result.verdict for result in before}}
+    argv = (f"{VENV}/bin/python", "-B", f"{CHECKS_TARGET}/run.py", check.name, check.program, json.dumps(options))
+    done = container.run(Command(argv=argv, timeout=limit, binds=(Bind(source=checks, target=CHECKS_TARGET),)))
+    return judge_check(check.name, done)
+
+
+def _same(what: str, asked: object, found: object, image: RunnableImage) -> None:
+    if asked is not None and asked != found:
+        raise BadInput(
+            f"{image.name} is not the image that was meant",
+            why=f"its label says {what} {found}, asked for {asked}",
+            fix="name the image of this lock, or build it again",
+        )

@@ -27,7 +27,7 @@ _tables = click.option(
 )
 
 
-@click.group()
+@click.group("matrix")
 def command() -> None:
     """Compatibility tables: check, list, show, explain, solve."""
 
@@ -300,6 +300,7 @@ def _solve(
                 "constraints": list(stack.constraints),
                 "indexes": [{"index": pin.index, "packages": list(pin.packages)} for pin in stack.indexes],
                 "why": [{"cell": why.cell, "why": why.why, "source": why.source} for why in stack.why],
+                "unknown": list(stack.unknown),
             }
             for stack in solution.stacks
         ],

@@ -27,11 +27,10 @@ def explain(backend: Backend, question: Question) -> Explanation:
     at all means unknown.
     """
     question = with_target(backend, question)
-    kinds = {table.kind.name for table in backend.tables}
     verdicts = []
     needs = []
     for rule in RULES:
-        if not kinds.intersection(rule.kinds) or not rule.speaks(backend):
+        if not backend.kinds.intersection(rule.kinds) or not rule.speaks(backend):
             continue
         verdict = rule.check(question, backend)
         if verdict is not None:

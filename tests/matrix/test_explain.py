@@ -69,6 +69,12 @@ CASES: list[tuple[str, dict[str, str], Verdict, str]] = [
     ("rocm", {"toolkit": "7.2.3", "driver": "30.20.1"}, "supported", "driver-window"),
     ("rocm", {"toolkit": "7.2.3", "driver": "6.4.2"}, "supported", "driver-window"),
     ("rocm", {"toolkit": "7.2.3", "driver": "6.3.1"}, "unsupported", "driver-window"),
+    ("rocm", {"toolkit": "7.2.0", "driver": "30.10.2"}, "supported", "driver-window"),
+    ("rocm", {"toolkit": "6.4", "driver": "6.0.5"}, "unsupported", "driver-window"),
+    ("rocm", {"torch": "2.14.0+rocm7.2", "driver": "30.30.1"}, "supported", "driver-window"),
+    ("cuda", {"torch": "2.13.0+cu130", "driver": "550.54.14"}, "unsupported", "driver-floor"),
+    ("cuda", {"torch": "2.13.0", "driver": "580.65.06"}, "supported", "driver-floor"),
+    ("npu", {"torch_npu": "2.12.0", "driver": "25.0.1"}, "unsupported", "driver-window"),
     ("rocm", {"toolkit": "10.1.0", "driver": "6.3.1"}, "unknown", "driver-window"),
     ("rocm", {"torch": "2.9.1+rocm6.4", "device": "MI355X"}, "unsupported", "framework-target"),
     ("rocm", {"torch": "2.14.0+rocm7.2", "device": "MI355X"}, "supported", "framework-target"),
@@ -149,6 +155,25 @@ def test_minor_version_compatibility_says_what_it_does_not_lift() -> None:
     why = rule(ask("cuda", toolkit="12.8", driver="550.144.03"), "driver-floor").why
     assert "made for (>= 570.26)" in why
     assert "PTX newer than the driver cannot be compiled" in why
+
+
+def test_a_toolkit_taken_from_the_packages_is_said_to_be() -> None:
+    answer = ask("cuda", torch="2.13.0+cu126", driver="550.54.14")
+    assert answer.notes == ("driver-floor: CUDA 12.6.3 is that of the set torch-2.13.0-cu126",)
+    assert ask("rocm", torch="2.14.0", driver="30.30.1").notes == ()
+
+
+def test_parts_no_rule_reads_are_named() -> None:
+    answer = ask("cuda", torch="2.13.0", kernel="6.8.0")
+    assert answer.notes == ("no rule of backend cuda reads kernel: it was not judged",)
+
+
+def test_machine_and_target_can_both_be_asked() -> None:
+    loaded = load_backend("cuda")
+    question = parse_question({"arch": "sm_90", "machine": "arm64"}, loaded)
+    assert (question.target, question.machine) == ("sm_90", "aarch64")
+    with pytest.raises(BadInput, match="unknown architecture 'arm'"):
+        parse_question({"machine": "arm"}, loaded)
 
 
 def test_partial_input_says_what_it_would_need() -> None:

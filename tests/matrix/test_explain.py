@@ -101,6 +101,9 @@ CASES: list[tuple[str, dict[str, str], Verdict, str]] = [
     ("npu", {"toolkit": "9.1.0", "firmware": "24.1.0"}, "unknown", "driver-window"),
     ("npu", {"vllm_ascend": "0.23.0", "torch_npu": "2.10.0.post4", "toolkit": "9.1.0"}, "supported", "framework-set"),
     ("npu", {"vllm_ascend": "0.23.0", "torch_npu": "2.9.0"}, "unsupported", "framework-set"),
+    ("npu", {"torch": "2.9.0+cpu", "toolkit": "8.5.0"}, "supported", "framework-set"),
+    ("npu", {"torch": "1.2.3", "toolkit": "9.1.0"}, "unknown", "framework-set"),
+    ("npu", {"torch_npu": "1.11.0", "python": "3.9"}, "unknown", "framework-python"),
     # Neuron: sets, native back end, driver exceptions.
     ("neuron", {"torch_neuronx": "2.14.3.0.1", "arch": "trn1"}, "unsupported", "framework-target"),
     ("neuron", {"torch_neuronx": "2.14.3.0.1", "arch": "trn2", "python": "3.12"}, "supported", "framework-target"),

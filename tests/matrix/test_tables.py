@@ -142,6 +142,13 @@ def test_an_unknown_backend_has_a_hint() -> None:
         ("https://", "http://", "an index without https"),
         ('arch = "x86_64"', 'arch = "amd64"', "unknown architecture 'amd64'"),
         ("checked = 2026-11-30\nsource", "source", "no date of the last check"),
+        ('title = "CPU"', "title = 1", "title is not a text"),
+        ('prefer = ["torch"]', 'prefer = "torch"', "prefer is not a list of texts"),
+        ('"torch", "torchaudio"', '"torchaudio", "torch"', "packages are not sorted"),
+        ("[runtime.run]", "[runtime.run]\ndevises = []", "did you mean 'devices'"),
+        ("[[labels]]", "[labels]", "labels is not an array of tables"),
+        ("[runtime.env]", "[[runtime.env]]", "env is not a table"),
+        ("[[labels]]", "[[labels", "not TOML"),
     ],
 )
 def test_backend_files_are_checked_too(old: str, new: str, message: str) -> None:
@@ -160,3 +167,47 @@ def test_a_faulty_table_stops_whoever_asks_for_it_with_every_fault(tmp_path: Pat
     with pytest.raises(BadInput) as caught:
         backend.rows("driver-family")
     assert len(caught.value.faults) == 2
+
+
+SET = """\
+kind = "set"
+title = "Sets"
+key = ["set"]
+columns = ["set", "packages", "index"]
+lead = "torch"
+
+[sources.notes]
+text = "Release notes"
+checked = 2026-11-30
+
+[[rows]]
+set = "one"
+packages = { torch = "2.13.0" }
+index = "pytorch"
+source = "notes"
+confidence = "primary"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('lead = "torch"\n', "", "a table of sets names no lead package"),
+        ('lead = "torch"', 'lead = "jax"', "lead 'jax' is not among prefer of backend.toml"),
+        ('index = "pytorch"', 'index = "pytroch"', "backend.toml has no index 'pytroch'"),
+        ("torch = ", "torchaudio = ", "a set without its lead 'torch'"),
+        ('"2.13.0" }', '"=>2" }', "'=>2' is not a version or bound"),
+        ('packages = { torch = "2.13.0" }', 'packages = "torch"', "expected packages"),
+        ('packages = { torch = "2.13.0" }', "packages = 1.5", "a cell of type float"),
+        ('index = "pytorch"', 'index = ["pytorch"]', "expected text"),
+        ('key = ["set"]', 'key = "set"', "key is not a list of texts"),
+    ],
+)
+def test_laws_of_sets_are_held_across_files(tmp_path: Path, old: str, new: str, message: str) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "backend.toml").write_text((ROOT / "cpu" / "backend.toml").read_text(encoding="utf-8"))
+    (tmp_path / "cpu" / "torch.toml").write_text(SET)
+    assert check_tables(tmp_path) == ()
+    assert old in SET
+    (tmp_path / "cpu" / "torch.toml").write_text(SET.replace(old, new, 1))
+    assert any(message in str(fault) for fault in check_tables(tmp_path)), check_tables(tmp_path)

@@ -53,6 +53,11 @@ class Layout:
         """Where the blob is, or would be."""
         return self.path / "blobs" / "sha256" / digest.hex
 
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Nothing can be mounted from a folder."""
+        return None
+
     # --- reading
 
     def resolve(self, tag: str) -> Descriptor | None:
@@ -212,7 +217,7 @@ class Layout:
         if not self.path.is_dir():
             raise DamagedLayout(f"{self.path} is not a folder", fix="name a new or empty folder after oci:")
         others = [p.name for p in self.path.iterdir() if p.name != "blobs" and not p.name.startswith(".oci-layout.")]
-        if others:
+        if others and "oci-layout" not in others:  # another writer may have been faster
             raise DamagedLayout(
                 f"{self.path} is not an OCI layout",
                 why=f"it has no file oci-layout, but holds {min(others)!r}",

@@ -132,6 +132,10 @@ class Repository(Protocol):
     A missing thing is None or False; everything else that goes wrong is an `OutsideFailed`, never "absent".
     """
 
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Registry host and repository name, from which another repository of that registry can mount blobs."""
+
     def resolve(self, tag: str) -> Descriptor | None:
         """What the tag points at now."""
 

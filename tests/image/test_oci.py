@@ -23,10 +23,11 @@ from builder.image.layers import LayerWriter, write_layer
 from builder.image.oci import assemble
 from builder.image.values import BuiltImage, ImagePlan
 from builder.matrix.values import RunLine, Runtime
-from builder.names import Digest, LayoutRef, Reference
+from builder.names import Digest, LayoutRef, Reference, RegistryRef
 from builder.project.values import CopyRule
 from builder.registry.layout import Layout
 from builder.registry.manifests import canonical_json
+from builder.registry.open import open_repository
 from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
 from builder.store import Store
 from tests.base.debs import LIBC, locked_base
@@ -393,11 +394,10 @@ def real_base(shared_store: Store) -> LockedBase:
 
 @pytest.mark.network
 @pytest.mark.docker
-def test_docker_runs_what_was_built_without_it(
-    tmp_path: Path, real_base: LockedBase, shared_store: Store, docker_host: str
+@pytest.mark.registry
+def test_docker_pulls_and_runs_what_was_pushed_without_it(
+    tmp_path: Path, real_base: LockedBase, shared_store: Store, docker_host: str, registry_host: str
 ) -> None:
-    if shutil.which("skopeo") is None:
-        pytest.skip("skopeo is not installed")
     wheels = tmp_path / "wheels"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--no-deps"]
     subprocess.run([*pip, "--only-binary=:all:", "-d", str(wheels), "numpy==2.2.6", "click==8.1.8"], check=True)
@@ -412,22 +412,19 @@ def test_docker_runs_what_was_built_without_it(
     )
     rule = CopyRule(source="app", target="/app")
     plan = make_plan(make_project(project, copy=[rule], env={"MODE": "x"}), real_base, sorted(wheels.iterdir()))
-    target = Layout(tmp_path / "out")
-    build(plan, target, shared_store)
-    name = "docker-daemon:builder-test-image:1.0"
-    copy = ["skopeo", "copy", "--quiet", "--dest-daemon-host", docker_host, f"oci:{target.path}:1.0", name]
-    subprocess.run(copy, check=True)
+    reference = RegistryRef(registry_host, "image-test/run")
+    target = open_repository(reference, environ={}, reporter=SilentReporter())
+    built = build(plan, target, shared_store, reference=reference)
+    assert built.reference == f"{registry_host}/image-test/run:1.0@{built.digest}"
+    pinned = str(reference.with_digest(built.digest))
     docker = ["docker", "--host", docker_host]
+    subprocess.run([*docker, "pull", "--quiet", pinned], check=True, stdout=subprocess.DEVNULL)
     try:
-        done = subprocess.run(
-            [*docker, "run", "--rm", "--network=none", "builder-test-image:1.0"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        run = [*docker, "run", "--rm", "--network=none", pinned]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
         assert done.stdout == "3.0 /opt/venv app 10001 x True builder\n", done.stderr
     finally:
-        subprocess.run([*docker, "rmi", "--force", "builder-test-image:1.0"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*docker, "rmi", "--force", pinned], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_no_two_entries_of_a_layer_share_a_path(tmp_path: Path, base: LockedBase, store: Store) -> None:

@@ -7,7 +7,7 @@ Rules (BASE_LAYOUT in values.py counts their changes):
 - The package database (/var/lib/dpkg) is kept, so that scanners and `dpkg -l` elsewhere see what is installed;
   maintainer scripts are not, as they were never run.
 - Made here instead of by scripts: passwd and group, nsswitch.conf, the bundle of certificate authorities, local time
-  (UTC), /usr/bin/python3, an account `app` (10001) with a home folder, mount points for /dev, /proc and /sys.
+  (UTC), the loader's cache, /usr/bin/python3, an account `app` (10001) with a home folder, and mount points.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from builder.base.deb import DebFile, DebMember
+from builder.base.ldcache import TRIPLETS, ld_cache, soname
 from builder.base.packages import fields
 from builder.base.values import LockedBase, TreeEntry
 from builder.errors import BadInput
@@ -56,6 +57,7 @@ def debian_tree(packages: Sequence[DebFile], *, python_path: str, arch: Arch) ->
     _put(tree, "var/lib/dpkg/status", "\n".join(status).encode())
     _put(tree, "var/lib/dpkg/info/format", b"1\n")
     _configure(tree, python_path)
+    _put(tree, "etc/ld.so.cache", ld_cache(_libraries(tree, arch), arch))
     for path in list(tree):
         _parents(tree, path)
     return tuple(tree[path] for path in sorted(tree))
@@ -192,6 +194,20 @@ _FOLDERS: Mapping[str, int] = {
     **dict.fromkeys(("tmp", "var/tmp", "run/lock"), 0o1777),
     "root": 0o700,
 }
+
+
+def _libraries(tree: Mapping[str, TreeEntry], arch: Arch) -> dict[str, str]:
+    """Soname to path of every library in the loader's folders, where the file of that name has that soname."""
+    found: dict[str, str] = {}
+    for folder in ("lib", f"lib/{TRIPLETS[arch]}"):
+        for path, entry in tree.items():
+            if path.rpartition("/")[0] != f"usr/{folder}" or ".so" not in path:
+                continue
+            name = path.rpartition("/")[2]
+            target = tree.get(f"usr/{folder}/{entry.link}") if entry.kind == "symlink" else entry
+            if target is not None and target.kind == "file" and soname(target.data) == name:
+                found[name] = f"/{folder}/{name}"
+    return found
 
 
 def _link(tree: dict[str, TreeEntry], path: str, target: str) -> None:

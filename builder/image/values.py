@@ -12,19 +12,12 @@ from builder.matrix.values import Runtime
 from builder.names import Digest
 from builder.project.values import Project
 from builder.registry.values import Descriptor
+from builder.wheels.values import Wheelhouse
 
 __all__ = ["VENV", "BuiltFrom", "BuiltImage", "ImagePlan", "Layer", "Wheelhouse"]
 
 VENV = "/opt/venv"
 """Where the locked wheels are installed in every image, whatever engine made it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wheelhouse:
-    """The locked wheels on disk, verified."""
-
-    files: Mapping[str, Path]
-    """Wheel file name to the blob in the store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.base.values import LockedBase
+from builder.matrix.values import IndexPin
 from builder.names import Arch, Digest
 
 __all__ = ["BlockedPackage", "Lock", "LockedPackage"]
@@ -24,9 +25,9 @@ class LockedPackage:
     sha256: Digest
     """Digest of the wheel's bytes (never of its metadata file, FR-23)."""
     url: str
-    """Where the file was offered: http(s) URL, or file: URL for a find-links folder."""
+    """Where the file was offered: http(s) URL, or file: URL for a find-links folder; without credentials."""
     index: str
-    """The simple index or find-links location it came from."""
+    """The simple index or find-links location it came from; without credentials."""
     size: int | None
     """Length in bytes, when the index says."""
     requires: tuple[str, ...]
@@ -45,6 +46,10 @@ class BlockedPackage:
     """Shortest way from a project requirement to it: names, requirement first."""
     why: str
     fix: str
+    size: int | None = None
+    """Length of its wheel in bytes, when known: what the mend saves to download."""
+    source: str = ""
+    """Where the fact behind `why` is written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,3 +78,18 @@ class Lock:
     """`uv 0.13.9` or `pip-tools 7.6.2`."""
     unknown_allowed: tuple[str, ...] = ()
     """Matrix questions that had no row and were let pass by --allow-unknown; copied to the image's labels."""
+    constraints: tuple[str, ...] = ()
+    """The stack's bounds (PEP 508), those that applied and those that did not."""
+    overrides: tuple[str, ...] = ()
+    """Requirements that replaced what packages ask for (PEP 508)."""
+    indexes: tuple[IndexPin, ...] = ()
+    """The stack's index pins."""
+    undated: tuple[str, ...] = ()
+    """Indexes that do not say when a file was uploaded, so `exclude_newer` could not bound them."""
+
+    def roots(self) -> tuple[str, ...]:
+        """Normalised names of the requirements, in order, each once."""
+        from packaging.requirements import Requirement
+        from packaging.utils import canonicalize_name
+
+        return tuple(dict.fromkeys(canonicalize_name(Requirement(line).name) for line in self.requirements))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 from builder import resources
 from builder.errors import BadInput, Fault, Where, did_you_mean
@@ -14,9 +12,10 @@ from builder.matrix.backend_file import parse_backend_file, require_spec
 from builder.matrix.tables import Row, Table, canonical, parse_table, require
 from builder.matrix.values import BackendSpec
 
-__all__ = ["Backend", "Tables", "check_tables", "load_backend", "load_tables"]
+__all__ = ["Backend", "Tables", "check_tables", "load_backend", "load_table_file", "load_tables", "rewrite_tables"]
 
 _COMMON = "common"
+_NODE_CLASSES = "nodeclasses"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,23 +42,23 @@ class Backend:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tables:
-    """All backends."""
+    """All backends under a folder; each is read when it is asked for, once for a process."""
 
-    backends: Mapping[str, Backend]
+    root: Path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the backends, sorted."""
+        return tuple(sorted(path.parent.name for path in self.root.glob("*/backend.toml")))
 
     def backend(self, name: str) -> Backend:
         """One backend; `BadInput` with the closest names when there is none."""
-        found = self.backends.get(name)
-        if found is None:
-            raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, self.backends))
-        return found
+        return load_backend(name, self.root)
 
 
 def load_tables(root: Path | None = None) -> Tables:
-    """Every backend under `root` (default: the tables of this installation); parsed once for a process."""
-    base = root or resources.matrices_dir()
-    names = sorted(path.parent.name for path in base.glob("*/backend.toml"))
-    return Tables(backends=MappingProxyType({name: load_backend(name, base) for name in names}))
+    """The tables under `root`, by default those of this installation."""
+    return Tables(root=root or resources.matrices_dir())
 
 
 def load_backend(name: str, root: Path | None = None) -> Backend:
@@ -89,6 +88,13 @@ def _load_table(path: Path) -> Table:
 
 def _table_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.toml") if path.name != "backend.toml")
+
+
+def load_table_file(path: Path) -> Table:
+    """One table file by its path; `BadInput` with everything wrong with it."""
+    if not path.is_file():
+        raise BadInput(f"{path} is not a file", fix="give the path of a table file")
+    return _load_table(path)
 
 
 def check_tables(root: Path) -> tuple[Fault, ...]:
@@ -123,7 +129,9 @@ def rewrite_tables(root: Path) -> tuple[Path, ...]:
 
 def _all_tables(root: Path) -> list[Path]:
     folders = [marker.parent for marker in root.glob("*/backend.toml")]
-    return [path for folder in sorted([*folders, root / _COMMON]) for path in _table_files(folder)]
+    return [
+        path for folder in sorted([*folders, root / _COMMON, root / _NODE_CLASSES]) for path in _table_files(folder)
+    ]
 
 
 def _check_cross(root: Path, spec: BackendSpec) -> list[Fault]:

@@ -50,6 +50,11 @@ class Row:
         value = self.cells.get(column)
         return value if isinstance(value, tuple) else None
 
+    def count(self, column: str) -> int | None:
+        """A whole number, or None when not known."""
+        value = self.cells.get(column)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
     def flag(self, column: str) -> bool:
         """A flag; absent is false."""
         return self.cells.get(column) is True
@@ -208,7 +213,8 @@ def _row(
         allowed = kind.words.get(key)
         if allowed and isinstance(value, str) and value not in allowed:
             faults.add(f"{value!r} is no {key}", f"{where}.{key}", did_you_mean(value, allowed), line)
-    for key in dict.fromkeys((*keys, *kind.required)):
+    # A fact may leave a key column out: "no such" is then part of the key.
+    for key in dict.fromkeys((*(keys if kind.columns else ()), *kind.required)):
         if key not in raw:
             faults.add(f"no {key!r}", where, line=line)
     source = sources.get(str(raw.get("source")))
@@ -237,17 +243,15 @@ def _cell(value: Any, type_: ColumnType | None) -> tuple[Cell | None, str]:
         case str():
             if type_ == "version" and not is_version(value):
                 return None, f"{value!r} is not a version"
-            if type_ == "pattern" and specifier(value) is None:
-                return None, f"{value!r} is neither a version nor a pattern such as 9.1.*"
-            return (value, "") if type_ in (None, "text", "version", "pattern") else (None, f"expected {type_}")
+            return (value, "") if type_ in (None, "text", "version") else (None, f"expected {type_}")
         case bool():
             return (value, "") if type_ in (None, "flag") else (None, f"expected {type_}")
         case int():
-            return (value, "") if type_ is None else (None, f"expected {type_}")
+            return (value, "") if type_ in (None, "count") else (None, f"expected {type_}")
         case list() if all(isinstance(item, str) and item for item in value):
             if type_ == "specifiers" and (bad := [item for item in value if specifier(item) is None]):
                 return None, f"{bad[0]!r} is not a version bound"
-            ok = type_ in (None, "texts", "versions", "specifiers")
+            ok = type_ in (None, "texts", "specifiers")
             return (tuple(value), "") if ok else (None, f"expected {type_}")
         case dict() if all(isinstance(item, str) for item in value.values()):
             if bad_cells := [item for item in value.values() if specifier(item) is None]:

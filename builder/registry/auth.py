@@ -46,7 +46,7 @@ def parse_challenges(values: Iterable[str]) -> tuple[Challenge, ...]:
     found = []
     for value in values:
         starts = list(_SCHEME.finditer(value))
-        for start, following in zip(starts, [*starts[1:], None], strict=True):
+        for start, following in zip(starts, [*starts[1:], None], strict=False):
             text = value[start.end() : following.start() if following else len(value)]
             parameters = {
                 match[1].lower(): re.sub(r"\\(.)", r"\1", match[2]) if match[2] is not None else match[3]
@@ -204,7 +204,7 @@ class Authorizer:
         return _Token(value, asked_at + max(life - _MARGIN, 1.0), scopes)
 
     def _check_realm(self, realm: str) -> None:
-        """Credentials go to a token server over TLS only, or to loopback, or where plain http was allowed."""
+        """Credentials go to a token server over TLS only, or to loopback, or where plain http was asked for."""
         parts = urlsplit(realm)
         if parts.scheme == "https" and parts.hostname:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 from urllib.parse import urljoin
@@ -35,19 +36,21 @@ from builder.registry.manifests import (
 )
 from builder.registry.session import Session
 from builder.registry.upload import CHUNK_SIZE, begin, upload
-from builder.registry.values import CHUNK, BlobSource, Descriptor, Manifest
+from builder.registry.values import BlobSource, Descriptor, Manifest
 from builder.store import CorruptBlob
 
 __all__ = ["Remote"]
 
 _ACCEPT = ", ".join((*IMAGE_TYPES, *INDEX_TYPES))
 _PAGES = 10_000
+_TORN_TAG = frozenset([500])
+"""The distribution registry writes a tag's file in two steps; who reads it in between is answered 500 for a moment."""
 
 
 class Remote:
     """A repository of a registry. Implements `builder.registry.values.Repository`; safe for many threads.
 
-    Use `Remote.open`; close it to give connections back early.
+    Use `Remote.open`. Connections are given back when the object goes away, or early by `close`.
     """
 
     def __init__(self, session: Session, *, reporter: Reporter, chunk_size: int = CHUNK_SIZE) -> None:
@@ -59,6 +62,7 @@ class Remote:
         self._no_endpoint = False
         """The registry has no referrers endpoint (seen once, remembered)."""
         self._attaching = threading.Lock()
+        self._end = weakref.finalize(self, session.http.close)
 
     @classmethod
     def open(
@@ -91,7 +95,7 @@ class Remote:
             host=reference.host,
             http=http,
             find=lambda: find_login(reference.host, reference.repository, environ),
-            plain_http=plain,
+            plain_http=plain_http is True,
         )
         session = Session(
             host=reference.host, repository=reference.repository, http=http, authorizer=authorizer, plain_http=plain
@@ -118,7 +122,7 @@ class Remote:
 
     def close(self) -> None:
         """Close all connections."""
-        self._session.http.close()
+        self._end()
 
     # --- reading
 
@@ -130,6 +134,7 @@ class Remote:
             scopes=self._session.scopes("pull"),
             ok=(200, 404),
             headers={"Accept": _ACCEPT},
+            also_temporary=_TORN_TAG,
         )
         answer.close()
         if answer.status_code == 404:
@@ -153,6 +158,7 @@ class Remote:
             scopes=self._session.scopes("pull"),
             ok=(200, 404),
             headers={"Accept": _ACCEPT},
+            also_temporary=_TORN_TAG,
         )
         raw = read_all(answer)
         if answer.status_code == 404:
@@ -205,7 +211,7 @@ class Remote:
             skip = position if answer.status_code == 200 else 0
             before = position
             try:
-                for piece in answer.iter_bytes(CHUNK):
+                for piece in answer.iter_raw():
                     fresh = piece[skip:]
                     skip = max(0, skip - len(piece))
                     if fresh:

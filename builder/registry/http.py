@@ -15,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 
@@ -73,9 +73,9 @@ def origin(url: str) -> tuple[str, str, int]:
 def shown(url: str) -> str:
     """A URL fit for messages: without user, and with the values of query parameters only where they are harmless."""
     parts = urlsplit(url)
-    query = [(key, value if key in _SHOWN_PARAMETERS else "…") for key, value in parse_qsl(parts.query)]
+    query = [f"{key}={value if key in _SHOWN_PARAMETERS else '…'}" for key, value in parse_qsl(parts.query)]
     host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}" + (f"?{urlencode(query, safe='/:,…')}" if query else "")
+    return f"{parts.scheme}://{host}{parts.path}" + (f"?{'&'.join(query)}" if query else "")
 
 
 def read_all(response: httpx.Response, *, limit: int = _BODY_LIMIT) -> bytes:
@@ -139,9 +139,11 @@ class Http:
         body: Body | None = None,
         attempts: int = ATTEMPTS,
         redirects: int = 5,
+        also_temporary: frozenset[int] = frozenset(),
     ) -> httpx.Response:
         """The answer, unread (close it); temporary codes and cut connections are tried `attempts` times in all.
 
+        Codes in `also_temporary` are tried again too, and given back when they stay.
         `RegistryUnreachable` when nothing answers, `RegistryBusy` when the last answer was still a temporary code.
         Redirects of GET and HEAD are followed; credentials stay with the origin they were meant for.
         """
@@ -155,6 +157,10 @@ class Http:
                 self._sleep(backoff(attempt))
                 continue
             self._answered.add(urlsplit(url).netloc)
+            if response.status_code in also_temporary and attempt + 1 < attempts:
+                response.close()
+                self._sleep(backoff(attempt))
+                continue
             if response.status_code in TEMPORARY:
                 wait = _asked_wait(response)
                 if attempt + 1 == attempts or (wait or 0.0) > LONGEST_WAIT:
@@ -165,7 +171,14 @@ class Http:
                 target = _target(response)
                 if origin(target) != origin(url):
                     headers = {key: value for key, value in headers.items() if key.lower() != "authorization"}
-                return self.send(method, target, headers=headers, attempts=attempts, redirects=redirects - 1)
+                return self.send(
+                    method,
+                    target,
+                    headers=headers,
+                    attempts=attempts,
+                    redirects=redirects - 1,
+                    also_temporary=also_temporary,
+                )
             return response
         raise AssertionError("attempts must be positive")
 
@@ -252,16 +265,13 @@ class _Routed(httpx.BaseTransport):
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        cafile = environ.get("SSL_CERT_FILE") or None
-        try:
-            self._tls = ssl.create_default_context(cafile=cafile) if cafile else httpx.create_ssl_context()
-        except (OSError, ssl.SSLError) as error:
-            raise BadInput(f"SSL_CERT_FILE {cafile} holds no certificates", why=str(error)) from error
         self._lock = threading.Lock()
-        self._made: dict[str, httpx.HTTPTransport] = {}
+        self._made: dict[tuple[str, bool], httpx.HTTPTransport] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return self._transport(self._proxy(request.url)).handle_request(request)
+        proxy = self._proxy(request.url)
+        tls = request.url.scheme == "https" or proxy.startswith("https:")
+        return self._transport(proxy, tls=tls).handle_request(request)
 
     def close(self) -> None:
         for transport in self._made.values():
@@ -280,13 +290,23 @@ class _Routed(httpx.BaseTransport):
     def _setting(self, name: str) -> str:
         return self._environ.get(name) or self._environ.get(name.upper()) or ""
 
-    def _transport(self, proxy: str) -> httpx.HTTPTransport:
+    def _transport(self, proxy: str, *, tls: bool) -> httpx.HTTPTransport:
         with self._lock:
-            if proxy not in self._made:
+            if (proxy, tls) not in self._made:
                 limits = httpx.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=30.0)
                 try:
-                    chosen = httpx.Proxy(proxy) if proxy else None
-                    self._made[proxy] = httpx.HTTPTransport(verify=self._tls, limits=limits, proxy=chosen)
+                    self._made[proxy, tls] = httpx.HTTPTransport(
+                        verify=self._certificates() if tls else False,  # nothing to verify, and reading CAs takes time
+                        limits=limits,
+                        proxy=httpx.Proxy(proxy) if proxy else None,
+                    )
                 except (ValueError, httpx.InvalidURL) as error:
                     raise BadInput("the proxy setting cannot be used", why=str(error).replace(proxy, "…")) from error
-            return self._made[proxy]
+            return self._made[proxy, tls]
+
+    def _certificates(self) -> ssl.SSLContext:
+        cafile = self._environ.get("SSL_CERT_FILE")
+        try:
+            return ssl.create_default_context(cafile=cafile) if cafile else httpx.create_ssl_context()
+        except (OSError, ssl.SSLError) as error:
+            raise BadInput(f"SSL_CERT_FILE {cafile} holds no certificates", why=str(error)) from error

@@ -217,7 +217,7 @@ class Layout:
         if not self.path.is_dir():
             raise DamagedLayout(f"{self.path} is not a folder", fix="name a new or empty folder after oci:")
         others = [p.name for p in self.path.iterdir() if p.name != "blobs" and not p.name.startswith(".oci-layout.")]
-        if others:
+        if others and "oci-layout" not in others:  # another writer may have been faster
             raise DamagedLayout(
                 f"{self.path} is not an OCI layout",
                 why=f"it has no file oci-layout, but holds {min(others)!r}",

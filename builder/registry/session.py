@@ -70,6 +70,7 @@ class Session:
         body: Body | None = None,
         attempts: int = ATTEMPTS,
         follow: bool = True,
+        also_temporary: frozenset[int] = frozenset(),
     ) -> httpx.Response:
         """The answer when its code is in `ok` (unread: close it); `RegistryDenied` or `RegistryRefused` otherwise.
 
@@ -82,7 +83,13 @@ class Session:
             if authorization is not None:
                 sent["Authorization"] = authorization
             response = self.http.send(
-                method, url, headers=sent, body=body, attempts=attempts, redirects=5 if follow else 0
+                method,
+                url,
+                headers=sent,
+                body=body,
+                attempts=attempts,
+                redirects=5 if follow else 0,
+                also_temporary=also_temporary,
             )
             if response.status_code != 401 or 401 in ok or last or not ours:
                 break

@@ -114,7 +114,10 @@ class WheelArchive:
         found: list[Member] = []
         faults: list[UnsafeWheel] = []
         for info in infos:
-            if not info.is_dir():
+            # Not `is_dir`: zipfile cuts names at a NUL before it looks, and an installer might not.
+            if info.orig_filename.endswith("/"):
+                faults += _name_faults(info.orig_filename.removesuffix("/"), filename)
+            else:
                 try:
                     found.append(_member(info, mapped, filename, faults))
                 except UnsafeWheel as fault:
@@ -209,14 +212,14 @@ class WheelArchive:
             elif member.method == DEFLATED:
                 inflater = isal_zlib.decompressobj(-15)
                 for start in range(0, len(data), chunk):
-                    piece = inflater.decompress(data[start : start + chunk], chunk)
+                    with data[start : start + chunk] as view:
+                        piece = inflater.decompress(view, chunk)
                     while piece:
                         yield piece
-                        piece = (
-                            inflater.decompress(inflater.unconsumed_tail, chunk) if inflater.unconsumed_tail else b""
-                        )
-                if tail := inflater.flush():
-                    yield tail
+                        piece = inflater.decompress(inflater.unconsumed_tail, chunk)
+                if not inflater.eof or inflater.unused_data or inflater.unconsumed_tail:
+                    # Copied as it is, such a stream would swallow or leave bytes between two members of a layer.
+                    raise _InflateError("the deflate stream does not end where the member ends")
             else:
                 with zipfile.ZipFile(self.path) as archive, archive.open(member.name) as file:
                     while piece := file.read(chunk):
@@ -235,28 +238,33 @@ def _normalized(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")
 
 
+_LEAVE = "do not install this wheel; report it to the index it came from"
+
+
+def _name_faults(name: str, filename: str) -> Iterator[UnsafeWheel]:
+    """A fault when the name is not the one plain way to write a relative path: `a/../b`, `/a`, `a//b`, `a\\b`."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or str(path) != name or set(name) & {"\\", "\0"}:
+        yield UnsafeWheel(
+            f"{filename} would write outside its folder",
+            why=f"member {name!r} is not a plain relative path",
+            fix=_LEAVE,
+            where=Where(file=filename, key=name),
+        )
+
+
 def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[UnsafeWheel]) -> Member:
     """The member, with what is dangerous about it appended to `faults`; raises when its data cannot be located."""
     name = info.orig_filename
     where = Where(file=filename, key=name)
-    leave = "do not install this wheel; report it to the index it came from"
-    parts = PurePosixPath(name).parts
-    if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or not parts:
-        faults.append(
-            UnsafeWheel(
-                f"{filename} would write outside its folder",
-                why=f"member {name!r} is not a plain relative path",
-                fix=leave,
-                where=where,
-            )
-        )
+    faults += _name_faults(name, filename)
     unix = info.external_attr >> 16 if info.create_system == 3 else 0
     if stat.S_IFMT(unix) not in (0, stat.S_IFREG):
         faults.append(
             UnsafeWheel(
                 f"{filename} holds a member that is not a plain file",
                 why=f"{name!r} has file type {stat.filemode(unix)[0]!r}; wheels hold plain files only",
-                fix=leave,
+                fix=_LEAVE,
                 where=where,
             )
         )
@@ -265,12 +273,12 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
             UnsafeWheel(
                 f"{filename} looks like a zip bomb",
                 why=f"member {name!r} promises {info.file_size} bytes from {info.compress_size}",
-                fix=leave,
+                fix=_LEAVE,
                 where=where,
             )
         )
     if info.flag_bits & 0x1:
-        raise UnsafeWheel(f"{filename} is encrypted", why=f"member {name!r} needs a password", fix=leave, where=where)
+        raise UnsafeWheel(f"{filename} is encrypted", why=f"member {name!r} needs a password", fix=_LEAVE, where=where)
     header = data[info.header_offset : info.header_offset + _LOCAL.size]
     if len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
         raise UnsafeWheel(

@@ -50,6 +50,9 @@ class BuiltinRunner:
     @contextmanager
     def open(self, image: RunnableImage, *, run: RunLine) -> Iterator[Container]:
         """The unpacked image, removed at exit. `CannotTell` where the kernel allows no namespaces."""
+        if run.arguments:
+            told = " ".join(run.arguments)
+            self._reporter.note(f"run without {told}: only --runner docker can hand over what that brings")
         with disk_errors(self._scratch):
             self._scratch.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="image-"))

@@ -84,6 +84,7 @@ print(json.dumps({
     [
         ((PYTHON, "-c", "import sys; sys.exit(7)"), 7),
         ((PYTHON, "-c", "import ctypes; ctypes.string_at(0)"), 139),
+        ((PYTHON, "-c", "import os; os.abort()"), 134),
         (("no-such-program",), 127),
         (("/app",), 126),
     ],

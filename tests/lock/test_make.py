@@ -103,8 +103,11 @@ def test_a_wheel_for_a_newer_glibc_is_refused(locker: Locker, default: Index, tm
     assert locker.lock(stack("cuda"), "connector", glibc="2.35").packages[0].version == "0.19"
     with pytest.raises(CannotResolve) as caught:
         locker.lock(stack("cuda"), "connector", glibc="2.34")
+    assert "connector==0.19" in caught.value.what
     assert "glibc 2.34" in caught.value.what
-    assert "manylinux_2_35" in caught.value.why
+    assert "manylinux_2_34_x86_64" in caught.value.why
+    assert "manylinux_2_35_x86_64" in caught.value.why
+    assert "rebuild" in caught.value.fix
 
 
 def test_a_package_that_is_published_as_source_only_is_named(locker: Locker, default: Index, tmp_path: Path) -> None:
@@ -340,6 +343,16 @@ def test_an_index_known_to_uv_alone_gives_a_package_it_has_first(
     locker.settings = replace(read_index_settings(locker.environ), index_url=default.url)
     (private,) = locker.lock(stack("cpu"), "private").packages
     assert (private.version, private.index) == ("1.0", vendor.url)
+
+
+def test_a_pinned_package_is_not_outranked_by_another_index(
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+) -> None:
+    """FR-24: the release on the default index ranks above the candidate for CUDA 12.9, and is built for CUDA 13."""
+    default.add(make_wheel(tmp_path, "vllm", "0.20.2"))
+    vendor.add(make_wheel(tmp_path, "vllm", "0.20.2rc1.dev233+g5497ffbf7.cu129"))
+    lock = locker.lock(stack("cuda", pins=(IndexPin(index=vendor.url, packages=("vllm",)),)), "vllm")
+    assert versions(lock) == {"vllm": "0.20.2rc1.dev233+g5497ffbf7.cu129"}
 
 
 def test_overrides_replace_what_packages_ask_for(locker: Locker, default: Index, tmp_path: Path) -> None:

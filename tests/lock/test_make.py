@@ -10,8 +10,8 @@ import pytest
 
 from builder.errors import BadInput
 from builder.lock.engine import CannotResolve, NoSuchPackage, OnlySources
-from builder.lock.make import MissingIndex
 from builder.lock.policy import PackagePolicy
+from builder.lock.search import MissingIndex
 from builder.lock.trap import blocked
 from builder.matrix.values import IndexPin
 from builder.names import Digest
@@ -298,6 +298,19 @@ def test_a_labelled_build_is_never_slipped_in(
         locker.with_settings(extra_index_urls=(vendor.url,))
     lock = locker.lock(stack("npu", "torch==2.13.0+cpu"), "torch-npu==2.13.0")
     assert versions(lock)["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize("no_index", [True, False])
+def test_a_labelled_build_is_taken_when_there_is_no_other(
+    locker: Locker, default: Index, tmp_path: Path, no_index: bool
+) -> None:
+    """Without internet, a folder with the right build and nothing else is enough, and it is said."""
+    folder = tmp_path / "links"
+    make_wheel(folder, "torch", "2.13.0+cpu")
+    make_wheel(folder, "torch-npu", "2.13.0", requires=["torch==2.13.0"])
+    lock = locker.with_settings(find_links=(str(folder),), no_index=no_index).lock(stack("npu"), "torch-npu")
+    assert versions(lock)["torch"] == "2.13.0+cpu"
+    assert any("only a labelled build" in line for line in locker.notes.lines)
 
 
 def test_a_label_that_names_no_backend_is_like_any_version(locker: Locker, default: Index, tmp_path: Path) -> None:

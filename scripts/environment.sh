@@ -28,6 +28,6 @@ make_environment() {
         fi
     fi
     if ! "$folder/bin/python" -c 'import pip; raise SystemExit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))'; then
-        "$folder/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
+        "$folder/bin/python" -m pip install -qq --upgrade 'pip>=25.1'
     fi
 }

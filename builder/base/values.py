@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from builder.names import Digest
 
-__all__ = ["DebPackage", "LockedBase"]
+__all__ = ["BASE_LAYOUT", "DebPackage", "LockedBase", "TreeEntry"]
+
+BASE_LAYOUT = "1"
+"""Version of the rules by which packages become the base's tree (debian_tree.py); part of its digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,3 +44,49 @@ class LockedBase:
     """glibc version of the base, e.g. `2.36`; what manylinux tags are held against."""
     packages: tuple[DebPackage, ...] = ()
     """Only for the built-in Debian base, sorted by name."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON for the store; `from_json` reads it back."""
+        return {
+            "reference": self.reference,
+            "digest": str(self.digest),
+            "python": self.python,
+            "python_path": self.python_path,
+            "glibc": self.glibc,
+            "packages": [
+                [item.name, item.version, item.architecture, str(item.sha256), item.size, item.url]
+                for item in self.packages
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> LockedBase:
+        """Read what `to_json` wrote."""
+        return cls(
+            reference=value["reference"],
+            digest=Digest.parse(value["digest"]),
+            python=value["python"],
+            python_path=value["python_path"],
+            glibc=value["glibc"],
+            packages=tuple(
+                DebPackage(
+                    name=name, version=version, architecture=arch, sha256=Digest.parse(sha256), size=size, url=url
+                )
+                for name, version, arch, sha256, size, url in value["packages"]
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeEntry:
+    """One entry of a file tree that becomes a layer. Modification times are the layer's business: all alike."""
+
+    path: str
+    """Relative to the image's root, `/`-separated, without a trailing slash."""
+    kind: Literal["file", "directory", "symlink"]
+    mode: int
+    uid: int = 0
+    gid: int = 0
+    link: str = ""
+    """Target of a symbolic link, as written."""
+    data: bytes = b""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.errors import BadInput
+from builder.errors import BadInput, Where
 from builder.lock.values import Lock
 from builder.names import Digest
 from builder.project.values import Project, Warmup
@@ -35,6 +35,7 @@ RUN_LINE = "dev.builder.run"
 """How a container of this image is started, as one shell line with IMAGE for the reference."""
 
 _OCI = "org.opencontainers.image."
+_OWN = "dev.builder."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,21 +69,25 @@ def lock_digest(lock: Lock) -> Digest:
     )
 
 
-def image_labels(project: Project, lock: Lock, *, created: str, run_line: str = "") -> dict[str, str]:
-    """All labels of an image, sorted by key; the project's own `[image.labels]` win over the OCI ones, never over ours.
+def image_labels(project: Project, lock: Lock, *, run_line: str = "") -> dict[str, str]:
+    """The labels of an image (`ImagePlan.labels`), sorted by key; the base's are added by the image's settings.
 
-    `created` is UTC ISO 8601 (ImagePlan.created).
+    `BadInput` when the project's own labels use this tool's names, which other commands rely on.
     """
+    taken = sorted(key for key in project.image.labels if key.startswith(_OWN))
+    if taken:
+        raise BadInput(
+            f"the label {taken[0]!r} cannot be set by a project",
+            why=f"names under {_OWN} tell other commands what the image is made of",
+            fix="choose a name under a domain of your own",
+            where=Where(file=str(project.path), key="image.labels"),
+        )
     values: dict[str, str | None] = {
         f"{_OCI}title": project.name,
         f"{_OCI}version": project.version,
-        f"{_OCI}created": created,
         f"{_OCI}description": project.description,
         f"{_OCI}licenses": project.license,
         f"{_OCI}source": project.source,
-        f"{_OCI}base.name": lock.base.reference,
-        f"{_OCI}base.digest": str(lock.base.digest),
-        **project.image.labels,
         BACKEND: lock.backend,
         TOOLKIT: lock.toolkit,
         PYTHON: lock.python,
@@ -118,10 +123,8 @@ def read_labels(labels: Mapping[str, str], *, image: str) -> ImageFacts:
             packages=packages,
             warmup=warmup,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(
-            f"the labels of {image} cannot be read", why=f"{type(error).__name__}: {error}", fix="build the image again"
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+        raise BadInput(f"the labels of {image} cannot be read", why=str(error), fix="build the image again") from error
 
 
 def _warmup(warmup: Warmup | None) -> str | None:

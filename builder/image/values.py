@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from builder.lock.values import Lock
 from builder.matrix.values import Runtime
@@ -13,7 +14,7 @@ from builder.project.values import Project
 from builder.registry.values import Descriptor
 from builder.wheels.values import Wheelhouse
 
-__all__ = ["BuiltImage", "ImagePlan", "Layer", "Wheelhouse"]
+__all__ = ["VENV", "BuiltFrom", "BuiltImage", "ImagePlan", "Layer", "Wheelhouse"]
 
 VENV = "/opt/venv"
 """Where the locked wheels are installed in every image, whatever engine made it."""
@@ -45,6 +46,18 @@ class Layer:
     """What is in it, for people: `torch 2.13.0+cpu`, `12 wheels`, `application`."""
     path: Path | None = None
     """The blob's file, when it was made here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltFrom:
+    """What an image is put together from, once its layers are made."""
+
+    layers: tuple[Layer, ...]
+    """In stacking order, the base's first."""
+    base_layers: int
+    """How many of them are the base's."""
+    base_config: Mapping[str, Any]
+    """The base's own image configuration; empty for the built-in base."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ __all__ = ["CONFIDENCES", "KINDS", "Cell", "ColumnType", "Confidence", "Kind"]
 Cell = str | bool | int | tuple[str, ...] | Mapping[str, str]
 """A value of a row: text, flag, whole number, list of texts, or package-to-version table."""
 
-ColumnType = Literal["text", "version", "pattern", "texts", "versions", "specifiers", "flag", "packages"]
+ColumnType = Literal["text", "version", "texts", "specifiers", "flag", "count", "packages"]
 
 Confidence = Literal["measured", "primary", "secondary", "uncertain"]
 """measured: read from the published file itself; primary: the maker's document or source; secondary: quoted by
@@ -65,10 +65,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 {
                     "set": "text",
                     "packages": "packages",
-                    "toolkit": "pattern",
+                    "toolkit": "text",
                     "toolkit_release": "version",
                     "also_toolkit": "specifiers",
+                    "label": "text",
                     "python": "texts",
+                    "requires_python": "text",
                     "arch": "texts",
                     "glibc": "version",
                     "index": "text",
@@ -76,7 +78,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "targets": "texts",
                     "targets_aarch64": "texts",
                     "ptx": "texts",
-                    "devices": "texts",
                     "status": "text",
                     "released": "text",
                     "default": "flag",
@@ -87,7 +88,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             # Releases of the toolkit, in the maker's own order when versions do not tell it.
             _kind(
                 "release",
-                {"toolkit": "version", "released": "text", "status": "text", "driver_branch": "text"},
+                {"toolkit": "text", "released": "text", "status": "text"},
                 required=("toolkit",),
                 words={"status": ("production", "preview", "nightly", "legacy")},
             ),
@@ -130,7 +131,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             # Device targets the toolkit compiles for.
             _kind(
                 "target",
-                {"toolkit": "pattern", "targets": "texts", "ptx_isa": "version"},
+                {"toolkit": "text", "targets": "texts", "ptx_isa": "version"},
                 required=("toolkit", "targets"),
             ),
             # Products and the target each one is.
@@ -152,7 +153,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 "base",
                 {
                     "reference": "text",
-                    "toolkit": "version",
+                    "toolkit": "text",
                     "chip": "text",
                     "os": "texts",
                     "python": "texts",
@@ -165,8 +166,38 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             # Operating systems and their C library.
             _kind(
                 "os",
-                {"os": "text", "glibc": "version", "python": "text", "manylinux": "text", "kernel": "text"},
-                required=("os", "glibc"),
+                {
+                    "os": "text",
+                    "libc": "text",
+                    "glibc": "version",
+                    "python": "text",
+                    "manylinux": "text",
+                    "kernel": "text",
+                },
+                required=("os", "libc"),
+                words={"libc": ("glibc", "musl")},
+            ),
+            # Pools of identical machines; read by builder.node.
+            _kind(
+                "nodeclass",
+                {
+                    "name": "text",
+                    "backend": "text",
+                    "arch": "text",
+                    "device": "text",
+                    "device_arch": "text",
+                    "device_count": "count",
+                    "device_memory_mib": "count",
+                    "driver": "text",
+                    "firmware": "text",
+                    "kernel": "text",
+                    "os": "text",
+                    "glibc": "version",
+                    "cpu_level": "text",
+                    "runtime": "text",
+                },
+                required=("name", "backend", "arch"),
+                words={"arch": ("x86_64", "aarch64")},
             ),
             # Facts that are shown and cited, and read by no rule yet.
             _kind("fact", {}, required=()),

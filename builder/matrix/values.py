@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 __all__ = [
     "BackendSpec",
@@ -12,6 +12,7 @@ __all__ = [
     "IndexPin",
     "IndexRow",
     "Label",
+    "NodeFacts",
     "Reason",
     "Refusal",
     "RuleVerdict",
@@ -26,9 +27,9 @@ __all__ = [
 
 Verdict = Literal["supported", "unsupported", "unknown"]
 
-TargetScheme = Literal["sm", "gfx", "ascend", "exact", "none"]
-"""How device targets of a backend are compared: NVIDIA's cubin rules, AMD's generic targets, Ascend chip families,
-plain equality, or there are none."""
+TargetScheme = Literal["sm", "gfx", "exact", "jit", "none"]
+"""How device targets of a backend are compared: NVIDIA's cubin and PTX rules, AMD's generic targets, plain equality,
+equality with compilation at first use for the rest, or there are none."""
 
 _ORDER: tuple[Verdict, ...] = ("supported", "unknown", "unsupported")
 
@@ -116,6 +117,8 @@ class Stack:
     """Device targets the frameworks are compiled for, e.g. sm_90, gfx942."""
     runtime: Runtime
     why: tuple[Reason, ...]
+    unknown: tuple[str, ...] = ()
+    """What no source decides and --allow-unknown let pass, for the lock and the image's labels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,3 +205,36 @@ class Explanation:
     needs: tuple[str, ...]
     """Keys that would let more rules speak, each with the rule that waits for it."""
     notes: tuple[str, ...] = ()
+    """What was taken for granted, and what was not judged."""
+
+
+class NodeFacts(Protocol):
+    """What the solver reads of a machine; a node class is one. None means not known."""
+
+    @property
+    def name(self) -> str:
+        """Name of the node class."""
+
+    @property
+    def backend(self) -> str:
+        """Backend the machine is for."""
+
+    @property
+    def arch(self) -> str:
+        """x86_64 or aarch64."""
+
+    @property
+    def device(self) -> str | None:
+        """Product name."""
+
+    @property
+    def device_arch(self) -> str | None:
+        """Device target."""
+
+    @property
+    def driver(self) -> str | None:
+        """Kernel driver version."""
+
+    @property
+    def firmware(self) -> str | None:
+        """Firmware version."""

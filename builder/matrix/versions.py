@@ -13,7 +13,7 @@ from functools import lru_cache
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-__all__ = ["is_exact", "is_version", "matches", "parse", "sort_key", "specifier", "within"]
+__all__ = ["bound", "is_exact", "is_version", "matches", "parse", "sort_key", "specifier", "within"]
 
 _LOWEST = Version("0.dev0")
 
@@ -51,10 +51,13 @@ def specifier(cell: str) -> SpecifierSet | None:
 def within(version: str, cell: str) -> bool:
     """Whether an exact version satisfies a cell; pre-releases count, they are what some makers ship (8.3.RC1).
 
-    `==X` matches `X+label`, not the reverse (PEP 440, "Version matching").
+    `==X` matches `X+label`, not the reverse (PEP 440, "Version matching"). What is no version at all (6.3.RC3.1) equals
+    only itself.
     """
     found, bounds = parse(version), specifier(cell)
-    return found is not None and bounds is not None and bounds.contains(found, prereleases=True)
+    if found is None or bounds is None:
+        return version.casefold() == cell.casefold()
+    return bounds.contains(found, prereleases=True)
 
 
 def matches(version: str, cells: tuple[str, ...]) -> bool:
@@ -66,3 +69,8 @@ def sort_key(text: str) -> tuple[Version, str]:
     """Orders cells by version, oldest first; a pattern sorts with what it starts with, anything else lowest."""
     bare = re.sub(r"(\.?\*|\.X)$", "", text.split(",")[0].lstrip("<>=!~ "))
     return (parse(bare) or _LOWEST, text)
+
+
+def bound(cell: str) -> str:
+    """A cell as it follows a name in a requirement: `2.13.0` → `==2.13.0`, `>=0.0.50` as it is."""
+    return cell if cell.startswith(("<", ">", "=", "!", "~")) else f"=={cell}"

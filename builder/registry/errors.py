@@ -34,6 +34,14 @@ class RegistryRefused(OutsideFailed):
 
     kind = "registry-refused"
 
+    def __init__(
+        self, what: str, *, why: str = "", fix: str = "", status: int | None = None, codes: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.status = status
+        self.codes = codes
+        """The registry's own error codes (distribution-spec, "Error Codes")."""
+
 
 class RegistryBusy(OutsideFailed):
     """The registry kept answering with a temporary code (429, 502, 503, 504) or asks for a longer wait than ours."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ class Layout:
     def blob_path(self, digest: Digest) -> Path:
         """Where the blob is, or would be."""
         return self.path / "blobs" / "sha256" / digest.hex
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Nothing can be mounted from a folder."""
+        return None
 
     # --- reading
 
@@ -156,6 +161,14 @@ class Layout:
             _enter(entries, manifest, tag)
         return manifest.descriptor
 
+    def put_referrers(self, manifests: Sequence[Manifest]) -> None:
+        """Store manifests that have a subject, with one change of index.json."""
+        for manifest in manifests:
+            self._store_manifest(manifest)
+        with self._index() as entries:
+            for manifest in manifests:
+                _enter(entries, manifest, None)
+
     def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
         """Point the tag at a manifest of this layout, if it points at `expected` now; decided under the lock."""
         parse_tag(tag)
@@ -212,7 +225,7 @@ class Layout:
         if not self.path.is_dir():
             raise DamagedLayout(f"{self.path} is not a folder", fix="name a new or empty folder after oci:")
         others = [p.name for p in self.path.iterdir() if p.name != "blobs" and not p.name.startswith(".oci-layout.")]
-        if others:
+        if others and "oci-layout" not in others:  # another writer may have been faster
             raise DamagedLayout(
                 f"{self.path} is not an OCI layout",
                 why=f"it has no file oci-layout, but holds {min(others)!r}",

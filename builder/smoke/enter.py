@@ -163,16 +163,16 @@ def become(spec: dict) -> None:  # type: ignore[type-arg]
 
 
 def execute(argv: list[str], env: dict[str, str]) -> None:
-    """execve(2) along the image's PATH. By hand: os.execvpe imports a module, and the caller's Python is gone by now."""
+    """execve(2) along the image's PATH; os.execvpe would import a module, and the caller's Python is gone by now."""
     name = argv[0]
     folders = env["PATH"].split(":") if "/" not in name else [""]
-    refused = FileNotFoundError(2, os.strerror(2), name)
+    refused = OSError(2, os.strerror(2), name)
     for folder in folders:
         try:
             os.execve(f"{folder}/{name}" if folder else name, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except PermissionError as error:
+        except OSError as error:
             refused = error
     refused.filename = name
     raise refused
@@ -225,7 +225,7 @@ def main(spec_number: int, fault: int) -> None:
     try:
         become(spec)
     except OSError as error:
-        if error.errno in (2, 13) and error.filename == spec["argv"][0]:
+        if error.filename == spec["argv"][0]:
             os.write(2, f"{spec['argv'][0]}: {error.strerror}\n".encode())
             os._exit(127 if error.errno == 2 else 126)
         tell(fault, "program", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from builder.smoke.values import Completed
@@ -22,7 +22,9 @@ _GRACE = 10.0
 class Process:
     """A started program; call `finish` exactly once."""
 
-    def __init__(self, argv: Sequence[str], *, pass_fds: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, pass_fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         self._start = time.monotonic()
         self._process = subprocess.Popen(
             argv,
@@ -30,6 +32,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=pass_fds,
+            env=env,
         )
         assert self._process.stdout is not None  # noqa: S101 - asked for above
         assert self._process.stderr is not None  # noqa: S101

@@ -87,11 +87,15 @@ def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path, added:
     if member.issym():
         target.symlink_to(member.linkname)
     elif member.islnk():
-        os.link(
-            _inside(root, [part for part in member.linkname.split("/") if part not in ("", ".")], follow_last=False),
-            target,
-            follow_symlinks=False,
+        linked = _inside(
+            root, [part for part in member.linkname.split("/") if part not in ("", ".")], follow_last=False
         )
+        if not linked.is_symlink() and not linked.is_file():
+            raise BadInput(
+                "a layer of the image is damaged",
+                why=f"{member.name!r} is a hard link to {member.linkname!r}, which is not there",
+            )
+        os.link(linked, target, follow_symlinks=False)
     elif member.isreg():
         source = archive.extractfile(member)
         if source is None:

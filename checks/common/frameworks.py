@@ -78,14 +78,23 @@ class Cupy:
 
 
 class Torch:
-    """PyTorch: cpu, cuda (also ROCm), xpu, npu (torch_npu), neuron, or xla through torch_xla."""
+    """PyTorch: cpu, cuda (also ROCm), xpu, npu (torch_npu), tpu (torch_tpu), neuron, or xla through torch_xla.
+
+    Neuron has two plug-ins of one name: the native one registers a device `neuron`, the older goes through torch_xla.
+    """
 
     def __init__(self, device):
         import torch
 
-        self.torch, self.kind = torch, device
         if device == "npu":
             import torch_npu  # noqa: F401 - registers the device
+        if device == "tpu":
+            import torch_tpu  # noqa: F401 - registers the device
+        if device == "neuron":
+            import torch_neuronx  # noqa: F401 - registers the device
+
+            device = "neuron" if hasattr(torch, "neuron") else "xla"
+        self.torch, self.kind = torch, device
         if device == "xla":
             import torch_xla.core.xla_model as xla
 

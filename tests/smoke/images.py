@@ -138,9 +138,7 @@ def write_image(
     arch: Arch | None = None,
 ) -> Descriptor:
     """Store an image of these layers; `config` is merged into the config's `config` object."""
-    stored = []
-    for layer in layers:
-        stored.append(_put(layout, MediaType.LAYER_GZIP, layer.gzip))
+    stored = [_put(layout, MediaType.LAYER_GZIP, layer.gzip) for layer in layers]
     settings = {
         "User": "10001:10001",
         "WorkingDir": "/app",

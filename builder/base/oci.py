@@ -1,0 +1,236 @@
+"""An OCI image as a base: pinned to one platform's manifest, and looked into for its Python and its glibc.
+
+What a base has is read from its layers, never guessed from its name. A base where this cannot be found out is an error
+of its own kind (`CannotTell`), not "probably fine".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import IO, Any, cast
+
+import zstandard
+from isal import igzip
+
+from builder.base.blobs import ChunkReader, kept_blob, kept_manifest
+from builder.base.values import LockedBase
+from builder.errors import BadInput, CannotTell, OutsideFailed, Refused, Where
+from builder.events import Reporter
+from builder.names import Arch, LayoutRef, Platform, Reference
+from builder.registry.manifests import INDEX_TYPES, parse_manifest, pointed_manifests
+from builder.registry.values import Descriptor, Manifest, MediaType, Repository
+from builder.store import Store
+
+__all__ = ["BaseFacts", "find_facts", "lock_oci", "platform_manifest", "read_config"]
+
+_LIBC = re.compile(r"(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?libc\.so\.6")
+_MUSL = re.compile(r"(?:usr/)?lib/ld-musl-[a-z0-9_]+\.so\.1")
+_PYTHON = re.compile(r"(?P<folder>(?:[^/]+/)*bin)/python(?P<minor>3\.\d+)")
+_BANNER = re.compile(rb"GNU C Library [^\n]{0,80} release version (\d+\.\d+)")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseFacts:
+    """What was found in a base's layers."""
+
+    pythons: Mapping[str, str]
+    """Absolute path of an interpreter to its minor version."""
+    glibc: str | None
+    musl: bool
+
+
+def lock_oci(
+    reference: Reference, repository: Repository, *, python: str, arch: Arch, store: Store, reporter: Reporter
+) -> LockedBase:
+    """Pin a base image; `BadInput` when it lacks the Python asked for, `CannotTell` when its glibc is not found."""
+    manifest = platform_manifest(reference, repository, arch)
+    document = parse_manifest(manifest)
+    key = f"1 {manifest.digest}"
+    kept = store.derived("base-facts", key)
+    config = read_config(reference, repository, document, arch, store)
+    if kept is None:
+        facts = _read(reference, repository, document, store, reporter)
+        store.put_derived("base-facts", key, {"pythons": dict(facts.pythons), "glibc": facts.glibc, "musl": facts.musl})
+    else:
+        facts = BaseFacts(pythons=kept["pythons"], glibc=kept["glibc"], musl=kept["musl"])
+    kept_manifest(store, manifest)
+    path = next((item for item in (config.get("config") or {}).get("Env") or () if item.startswith("PATH=")), "")
+    return _locked(reference, manifest, facts, python, path.removeprefix("PATH=") or _DEFAULT_PATH)
+
+
+def platform_manifest(reference: Reference, repository: Repository, arch: Arch) -> Manifest:
+    """The image manifest for one platform; an index is followed."""
+    name = str(reference)
+    found = repository.manifest(reference.digest or reference.tag or "")
+    if found is None:
+        raise BadInput(
+            f"base image {name} does not exist", fix="check the name and tag, and that this user may read it"
+        )
+    if found.media_type not in INDEX_TYPES:
+        return found
+    platform = Platform(arch)
+    entries = pointed_manifests(found)
+    for entry in entries:
+        about = entry.platform or {}
+        if about.get("os") == "linux" and about.get("architecture") == platform.oci_arch:
+            manifest = repository.manifest(entry.digest)
+            if manifest is None:
+                raise OutsideFailed(f"base image {name} is incomplete", why=f"its manifest {entry.digest} is missing")
+            return manifest
+    offered = sorted({f"{(e.platform or {}).get('os')}/{(e.platform or {}).get('architecture')}" for e in entries})
+    raise BadInput(f"base image {name} is not made for {platform}", why=f"it offers {', '.join(offered) or 'nothing'}")
+
+
+def read_config(
+    reference: Reference, repository: Repository, document: Mapping[str, Any], arch: Arch, store: Store
+) -> dict[str, Any]:
+    """The image's configuration, checked to be of this architecture."""
+    descriptor = _descriptor(document.get("config"), str(reference))
+    config = json.loads(b"".join(kept_blob(repository, descriptor, store, keep=True)))
+    if config.get("architecture") != Platform(arch).oci_arch:
+        raise BadInput(
+            f"base image {reference} is not made for {Platform(arch)}",
+            why=f"its configuration says {config.get('os')}/{config.get('architecture')}",
+        )
+    return cast("dict[str, Any]", config)
+
+
+def find_facts(layers: Sequence[tarfile.TarFile] | Iterator[tarfile.TarFile]) -> BaseFacts:
+    """Read layers, top one first: the upper entry of a path hides the lower ones, whiteouts hide what is below."""
+    look = _Look()
+    for layer in layers:
+        look.into(layer)
+    return look.facts()
+
+
+@dataclass(slots=True)
+class _Look:
+    """Keeps what upper layers said while lower ones are read."""
+
+    seen: set[str] = field(default_factory=set)
+    hidden: tuple[str, ...] = ()
+    pythons: dict[str, str] = field(default_factory=dict)
+    glibc: str | None = None
+    musl: bool = False
+
+    def into(self, layer: tarfile.TarFile) -> None:
+        here: set[str] = set()
+        hides: list[str] = []
+        for member in layer:
+            path = member.name.removeprefix("./").strip("/")
+            folder, _, name = path.rpartition("/")
+            if name == ".wh..wh..opq":
+                hides.append(f"{folder}/")
+            elif name.startswith(".wh."):
+                gone = f"{folder}/{name.removeprefix('.wh.')}".lstrip("/")
+                hides += [f"{gone}/"]
+                here.add(gone)
+            elif path not in self.seen and not f"{path}/".startswith(self.hidden):
+                here.add(path)
+                self._note(layer, member, path)
+        self.seen |= {
+            path for path in here if _LIBC.fullmatch(path) or _PYTHON.fullmatch(path) or _MUSL.fullmatch(path)
+        }
+        self.hidden = (*self.hidden, *hides)
+
+    def _note(self, layer: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+        if (found := _PYTHON.fullmatch(path)) is not None and not member.isdir():
+            self.pythons[f"/{path}"] = found["minor"]
+        elif _LIBC.fullmatch(path) and self.glibc is None:
+            self.glibc = _glibc(layer, member)
+        elif _MUSL.fullmatch(path):
+            self.musl = True
+
+    def facts(self) -> BaseFacts:
+        return BaseFacts(pythons=dict(sorted(self.pythons.items())), glibc=self.glibc, musl=self.musl)
+
+
+def _glibc(layer: tarfile.TarFile, member: tarfile.TarInfo) -> str | None:
+    """Version of a libc.so.6: from the link's target in older releases, else from the banner in the library."""
+    if member.issym():
+        target = re.fullmatch(r"libc-(\d+\.\d+)\.so", PurePosixPath(member.linkname).name)
+        return target[1] if target else None
+    file = layer.extractfile(member) if member.isreg() else None
+    found = _BANNER.search(file.read()) if file is not None else None
+    return found[1].decode() if found else None
+
+
+def _read(
+    reference: Reference, repository: Repository, document: Mapping[str, Any], store: Store, reporter: Reporter
+) -> BaseFacts:
+    name = str(reference)
+    descriptors = [_descriptor(value, name) for value in document.get("layers") or ()]
+    total = sum(item.size for item in descriptors)
+    keep = not isinstance(reference, LayoutRef)
+
+    def layers() -> Iterator[tarfile.TarFile]:
+        for descriptor in reversed(descriptors):
+            chunks = kept_blob(repository, descriptor, store, keep=keep)
+            with _plain(descriptor, ChunkReader(chunks, advance)) as file:
+                try:
+                    with tarfile.open(fileobj=file, mode="r|") as archive:
+                        yield archive
+                except (tarfile.TarError, EOFError, zstandard.ZstdError) as error:
+                    raise OutsideFailed(
+                        f"base image {name} is damaged",
+                        why=f"layer {descriptor.digest}: {error}",
+                        where=Where(file=name),
+                    ) from error
+
+    with reporter.task(f"base {name}", total=total) as advance:
+        return find_facts(layers())
+
+
+def _plain(descriptor: Descriptor, file: ChunkReader) -> IO[bytes]:
+    raw = cast("IO[bytes]", file)
+    if descriptor.media_type.endswith(("+gzip", ".gzip")):
+        return cast("IO[bytes]", igzip.open(raw, "rb"))  # type: ignore[no-untyped-call]
+    if descriptor.media_type.endswith("+zstd"):
+        return cast("IO[bytes]", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+    if descriptor.media_type in (MediaType.LAYER_TAR, "application/vnd.docker.image.rootfs.diff.tar"):
+        return raw
+    raise CannotTell(
+        "the base image has a layer of an unknown kind",
+        why=f"media type {descriptor.media_type}",
+        fix="use a base with gzip, zstd or plain tar layers",
+    )
+
+
+def _descriptor(value: Any, name: str) -> Descriptor:
+    try:
+        return Descriptor.from_json(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"base image {name} is malformed", why=f"a descriptor in its manifest: {error!r}") from error
+
+
+def _locked(reference: Reference, manifest: Manifest, facts: BaseFacts, python: str, path: str) -> LockedBase:
+    name = str(reference)
+    if facts.musl and facts.glibc is None:
+        raise Refused(
+            f"base image {name} cannot run the locked wheels",
+            why="its C library is musl, and manylinux wheels need glibc",
+            fix="use a base on glibc, for example the built-in debian:bookworm",
+        )
+    matching = [item for item, minor in facts.pythons.items() if minor == python]
+    if not matching:
+        found = sorted(set(facts.pythons.values()))
+        raise BadInput(
+            f"base image {name} has no Python {python}",
+            why=f"it has {', '.join(found)}" if found else "no interpreter named python3.N was found in its layers",
+            fix="ask for a Python that it has, or use another base",
+        )
+    if facts.glibc is None:
+        raise CannotTell(
+            f"the glibc of base image {name} is not known",
+            why="no libc.so.6 with a version was found in its layers",
+            fix="use another base; wheels are held against the base's glibc",
+        )
+    order = {folder: index for index, folder in enumerate(path.split(":"))}
+    matching.sort(key=lambda item: (order.get(str(PurePosixPath(item).parent), len(order)), item))
+    return LockedBase(reference=name, digest=manifest.digest, python=python, python_path=matching[0], glibc=facts.glibc)

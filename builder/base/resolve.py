@@ -1,0 +1,61 @@
+"""From what a project or table names as base to a locked one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from builder.base.debian import lock_debian, parse_debian
+from builder.base.oci import lock_oci
+from builder.base.values import LockedBase
+from builder.errors import BadInput, OutsideFailed
+from builder.events import Reporter
+from builder.names import Arch, LayoutRef, Reference, parse_ref
+from builder.registry.values import Repository
+from builder.store import Store
+
+__all__ = ["OpenRepository", "resolve_base"]
+
+OpenRepository = Callable[[Reference], Repository]
+"""Opens the repository that a reference lies in."""
+
+
+def resolve_base(
+    reference: str,
+    *,
+    python: str,
+    arch: Arch,
+    store: Store,
+    reporter: Reporter,
+    offline: bool,
+    environ: Mapping[str, str],
+    open_repository: OpenRepository,
+) -> LockedBase:
+    """Lock a base: `debian:<suite>[@snapshot]` (built in), or an image of a registry or layout.
+
+    Looks at the network unless `offline`; then only what this store has seen before can be locked.
+    """
+    debian = parse_debian(reference)
+    if debian is not None:
+        return lock_debian(
+            debian, python=python, arch=arch, store=store, reporter=reporter, offline=offline, environ=environ
+        )
+    ref = parse_ref(reference)
+    key = f"{ref} {python} {arch}"
+    if offline and not isinstance(ref, LayoutRef):
+        kept = store.derived("base-lock", key)
+        if kept is None:
+            raise OutsideFailed(
+                f"base {ref} is not known yet",
+                why="offline, and it was never locked with this store",
+                fix="run once without --offline, or use a base in an OCI layout (oci:DIR:tag)",
+            )
+        return LockedBase.from_json(kept)
+    if ref.tag is None and ref.digest is None:
+        raise BadInput(
+            f"base {ref} names no tag and no digest",
+            why="there is no default tag",
+            fix=f"write it, for example {ref}:1.0",
+        )
+    locked = lock_oci(ref, open_repository(ref), python=python, arch=arch, store=store, reporter=reporter)
+    store.put_derived("base-lock", key, locked.to_json())
+    return locked

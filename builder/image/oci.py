@@ -1,0 +1,154 @@
+"""The built-in engine: from a plan to an image in a registry or layout, without a daemon and without root.
+
+Blobs go first, the manifest next, the tag last, so that a tag never names a part of an image. What is there already is
+not sent again. Layers are pushed while later ones are still being made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from builder.base.resolve import OpenRepository
+from builder.events import Reporter
+from builder.image.app import app_layers
+from builder.image.base_layers import BaseImage, base_image
+from builder.image.config import config_json, manifest_annotations
+from builder.image.conflicts import shadowed_paths
+from builder.image.install import Venv
+from builder.image.plan import Limits, WheelSize, group_wheels
+from builder.image.splice import WheelFile, skeleton_layer, wheel_layer
+from builder.image.values import VENV, BuiltFrom, BuiltImage, ImagePlan, Layer
+from builder.image.wheel_files import wheel_files
+from builder.names import Digest, Reference, RegistryRef
+from builder.registry.manifests import canonical_json
+from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.store import Store
+
+__all__ = ["assemble"]
+
+_PUSHES = 4
+
+_Push = Callable[[Layer, BlobSource, str | None], None]
+
+
+def assemble(
+    plan: ImagePlan,
+    *,
+    target: Repository,
+    tag: str | None,
+    store: Store,
+    reporter: Reporter,
+    reference: Reference | None = None,
+    open_repository: OpenRepository | None = None,
+    offline: bool = False,
+    limits: Limits | None = None,
+) -> BuiltImage:
+    """Make the image and put it into `target`, under its digest, and under `tag` when given.
+
+    `reference` names the target in the result, and lets layers of a base in the same registry be mounted;
+    `open_repository` is needed for an OCI base. Same inputs, same digest.
+    """
+    with ThreadPoolExecutor(_PUSHES, thread_name_prefix="push") as pool:
+        pending: list[Future[bool]] = []
+
+        def push(layer: Layer, source: BlobSource, mount_from: str | None) -> None:
+            pending.append(pool.submit(target.put_blob, layer.descriptor, source, mount_from=mount_from))
+
+        try:
+            base = base_image(
+                plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository
+            )
+            mount_from = _mount_from(base, reference)
+            for layer, source in zip(base.layers, base.sources, strict=True):
+                push(layer, source, mount_from)
+            own = _own_layers(plan, store, reporter, limits, len(base.layers), push)
+            with reporter.task("push", total=len(pending), unit="layers") as advance:
+                for done in pending:
+                    done.result()
+                    advance(1)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    built = BuiltFrom(layers=(*base.layers, *own), base_layers=len(base.layers), base_config=base.config)
+    config = canonical_json(config_json(plan, built))
+    descriptor = Descriptor(media_type=MediaType.CONFIG, digest=Digest.of(config), size=len(config))
+    target.put_blob(descriptor, BytesSource(config))
+    stored = target.put_manifest(_manifest(plan, descriptor, built.layers), tag=tag)
+    return BuiltImage(
+        reference=_name(reference, tag, stored.digest),
+        digest=stored.digest,
+        size=descriptor.size + sum(layer.descriptor.size for layer in built.layers),
+        layers=built.layers,
+    )
+
+
+def _own_layers(
+    plan: ImagePlan, store: Store, reporter: Reporter, limits: Limits | None, base_layers: int, push: _Push
+) -> tuple[Layer, ...]:
+    """Environment, wheels, application: made in a few threads, pushed as each is ready, returned in stacking order."""
+    venv = Venv(root=VENV, python=plan.lock.python)
+    wheels = wheel_files(plan)
+    shadowed = shadowed_paths(wheels, venv, store)
+    by_file = {wheel.file: wheel for wheel in wheels}
+    sizes = [WheelSize(name=wheel.name, file=wheel.file, size=wheel.path.stat().st_size) for wheel in wheels]
+    others = base_layers + 1 + len(plan.project.image.copy)
+    groups = [
+        tuple(by_file[item.file] for item in group) for group in group_wheels(sizes, other_layers=others, limits=limits)
+    ]
+    total = sum(item.size for item in sizes)
+
+    def wheel_job(group: tuple[WheelFile, ...]) -> Layer:
+        layer = wheel_layer(group, venv, store, title=_title(group), left_out=shadowed)
+        advance(sum(wheel.path.stat().st_size for wheel in group))
+        return layer
+
+    with (
+        reporter.task("layers", total=total) as advance,
+        ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="layer") as pool,
+    ):
+        jobs: list[Future[Layer]] = [pool.submit(skeleton_layer, venv, plan.lock.base.python_path, store)]
+        jobs += [pool.submit(wheel_job, group) for group in groups]
+        apps = pool.submit(app_layers, plan.project, store)
+        try:
+            own = [_pushed(job.result(), push) for job in jobs]
+            own += [_pushed(layer, push) for layer in apps.result()]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return tuple(own)
+
+
+def _pushed(layer: Layer, push: _Push) -> Layer:
+    if layer.path is None:
+        raise ValueError("a layer made here has a file")
+    push(layer, FileSource(layer.path, immutable=True), None)
+    return layer
+
+
+def _title(group: tuple[WheelFile, ...]) -> str:
+    return group[0].title if len(group) == 1 else f"{len(group)} wheels: {', '.join(wheel.name for wheel in group)}"
+
+
+def _mount_from(base: BaseImage, reference: Reference | None) -> str | None:
+    """The base's repository when it lies in the target's registry; a mount never crosses registries (FR-29)."""
+    same = isinstance(reference, RegistryRef) and reference.host == base.host
+    return base.mount_from if same else None
+
+
+def _manifest(plan: ImagePlan, config: Descriptor, layers: tuple[Layer, ...]) -> Manifest:
+    document = {
+        "schemaVersion": 2,
+        "mediaType": MediaType.MANIFEST,
+        "config": config.to_json(),
+        "layers": [layer.descriptor.to_json() for layer in layers],
+        "annotations": manifest_annotations(plan),
+    }
+    return Manifest(MediaType.MANIFEST, canonical_json(document))
+
+
+def _name(reference: Reference | None, tag: str | None, digest: Digest) -> str:
+    if reference is None:
+        return f"{tag}@{digest}" if tag else str(digest)
+    return f"{reference.with_tag(tag)}@{digest}" if tag else str(reference.with_digest(digest))

@@ -1,0 +1,143 @@
+"""What is asked of the rules: one combination, with None for every part nobody named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from packaging.utils import canonicalize_name
+
+from builder.errors import BadInput, did_you_mean
+from builder.matrix.load import Backend
+from builder.matrix.targets import normalise_target
+from builder.matrix.versions import parse
+from builder.names import ARCHES
+
+__all__ = ["KEYS", "Question", "known_packages", "parse_question"]
+
+KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "kernel", "python", "libc")
+"""Keys of `matrix explain --set`, besides distribution names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One combination of versions and a machine."""
+
+    toolkit: str | None = None
+    driver: str | None = None
+    firmware: str | None = None
+    device: str | None = None
+    """Product name."""
+    target: str | None = None
+    """Device target: sm_90, gfx942, trn2 …"""
+    machine: str | None = None
+    """x86_64 or aarch64."""
+    os: str | None = None
+    """`ubuntu 22.04`."""
+    kernel: str | None = None
+    python: str | None = None
+    libc: str | None = None
+    """glibc version, or `musl`."""
+    packages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Distribution name to exact version."""
+
+    def has(self, key: str) -> bool:
+        """Whether a part is known; `packages` asks for any, and an operating system tells its C library."""
+        return bool(getattr(self, key)) or (key == "libc" and self.os is not None)
+
+
+def known_packages(backend: Backend) -> frozenset[str]:
+    """Every distribution the sets of a backend name."""
+    return frozenset(name for row in backend.rows("set") for name in row.packages())
+
+
+def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
+    """The question of `--set KEY=VALUE …`; `arch` takes a machine architecture or a device target.
+
+    `BadInput` for an unknown key, a package the tables do not know, or a value that cannot be such a thing.
+    """
+    parts: dict[str, str] = {}
+    packages: dict[str, str] = {}
+    known = known_packages(backend)
+    for key, raw in settings.items():
+        value = raw.strip()
+        if not value:
+            raise BadInput(f"{key} has no value", fix=f"write {key}=VALUE, or leave it out")
+        if key not in KEYS:
+            name = str(canonicalize_name(key))
+            if name not in known:
+                what = f"unknown key {key!r} for backend {backend.name}"
+                raise BadInput(
+                    what, why="neither a key nor a package of its tables", fix=did_you_mean(key, [*KEYS, *known])
+                )
+            packages[name] = _version(name, value)
+        elif key == "toolkit":
+            parts[key] = _toolkit(value, backend)
+        elif key == "driver":
+            parts[key] = _driver(value)
+        elif key in ("arch", "machine"):
+            machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(value.lower(), value)
+            if machine in ARCHES:
+                parts["machine"] = machine
+            elif key == "machine":
+                raise BadInput(f"unknown architecture {value!r}", fix=did_you_mean(value, ARCHES))
+            else:
+                parts["target"] = normalise_target(value, backend.spec.targets)
+        elif key == "libc":
+            parts[key] = _libc(value)
+        elif key == "os":
+            parts[key] = re.sub(r"(?<=[a-z])[-_:]?(?=\d)", " ", value.lower(), count=1)
+        elif key == "python":
+            parts[key] = _python(value)
+        else:
+            parts[key] = value
+    return Question(**parts, packages=MappingProxyType(packages))
+
+
+def _version(name: str, value: str) -> str:
+    if parse(value) is None:
+        raise BadInput(f"{name}={value}: not a version", fix=f"one exact version, e.g. {name}=2.13.0")
+    return value
+
+
+def _toolkit(value: str, backend: Backend) -> str:
+    """`12.8`, `cu128`, `CUDA 12.8.1`, `rocm7.2` → the number."""
+    if backend.spec.toolkit is None:
+        packages = ", ".join(sorted(known_packages(backend)))
+        raise BadInput(f"backend {backend.name} has no toolkit", fix=f"name a package instead: {packages}")
+    if match := re.fullmatch(r"cu(\d\d)(\d+)", value, re.IGNORECASE):
+        return f"{match[1]}.{match[2]}"
+    bare = re.sub(r"^[A-Za-z ]+[-_ ]?(?=\d)", "", value)
+    if not re.match(r"\d", bare):
+        raise BadInput(f"toolkit={value}: not a version", fix="a release of the toolkit, e.g. 12.8 or 12.8.1")
+    return bare
+
+
+def _driver(value: str) -> str:
+    """The number in what a vendor's tool prints; an error message of the tool is said to be one."""
+    match = re.search(r"\d+(?:\.[0-9A-Za-z]+)*", value)
+    if "failed" in value.lower() or match is None:
+        raise BadInput(
+            f"driver={value!r} is no version",
+            why="the vendor's tool did not reach a driver" if "failed" in value.lower() else "there is no number in it",
+            fix="load the kernel driver first, or give the version it will have, e.g. driver=580.65.06",
+        )
+    return match[0]
+
+
+def _libc(value: str) -> str:
+    if "musl" in value.lower():
+        return "musl"
+    match = re.search(r"\d+\.\d+", value)
+    if match is None:
+        raise BadInput(f"libc={value}: not a C library", fix="a glibc version such as 2.36, or musl")
+    return match[0]
+
+
+def _python(value: str) -> str:
+    match = re.fullmatch(r"(?:cp|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)", value, re.IGNORECASE)
+    if match is None:
+        raise BadInput(f"python={value}: not a Python version", fix="major.minor, e.g. 3.12")
+    return f"{match[1]}.{match[2]}{match[3]}"

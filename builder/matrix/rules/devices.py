@@ -1,0 +1,202 @@
+"""Rules on device targets: is the product known, does the toolkit compile for it, does the framework carry its code."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from difflib import get_close_matches
+
+from builder.matrix.load import Backend
+from builder.matrix.question import Question
+from builder.matrix.sets import agrees, describe, set_tables, targets_of, toolkit_agrees, touches
+from builder.matrix.tables import Row
+from builder.matrix.targets import covers
+from builder.matrix.values import RuleVerdict
+from builder.matrix.versions import sort_key
+
+__all__ = ["device_known", "device_row", "framework_target", "row_target", "toolkit_target"]
+
+
+def device_row(backend: Backend, name: str) -> Row | None:
+    """The row of a product or target name; None when nothing, or more than one target, answers to it.
+
+    Three readings, the surest first: the very name; a known name all of whose words are in it ("NVIDIA H100 80GB
+    HBM3" is H100; the one with most words); a name that is part of known ones of a single target ("RTX 5090").
+    """
+    rows = [(row, known) for row in backend.rows("device") for known in _names(row)]
+    wanted, compact = _words(name), _compact(name)
+    for row, known in rows:
+        if _compact(known) == compact:
+            return row
+    inside = [(len(words), row) for row, known in rows if (words := _words(known)) and words <= wanted]
+    if inside:
+        return max(inside, key=lambda item: item[0])[1]
+    around = {
+        row.text("target"): row
+        for row, known in rows
+        if (wanted and wanted <= _words(known)) or (len(compact) >= 4 and _compact(known).endswith(compact))
+    }
+    if not around and "." in name:
+        return device_row(backend, name.partition(".")[0])  # an instance type: trn2.48xlarge
+    return next(iter(around.values())) if len(around) == 1 else None
+
+
+def _names(row: Row) -> tuple[str, ...]:
+    return (row.text("target") or "", *(row.texts("products") or ()))
+
+
+def _compact(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def _words(name: str) -> frozenset[str]:
+    """Words of a product name without the maker's."""
+    return frozenset(re.split(r"[^a-z0-9.]+", name.casefold())) - _MAKERS
+
+
+_MAKERS = frozenset({"", "nvidia", "amd", "intel", "huawei", "google", "aws", "tesla", "accelerator", "graphics"})
+
+
+def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The product is one the tables know, and is the target that was named beside it.
+
+    Source: the device table of the backend (makers' product pages).
+    """
+    device = question.device
+    rows = backend.rows("device")
+    if device is None or not rows:
+        return None
+    row = device_row(backend, device)
+    if row is None:
+        names = {known for row in rows for known in _names(row)}
+        close = get_close_matches(device, sorted(names), n=3, cutoff=0.4)
+        return RuleVerdict(
+            rule="device-known",
+            verdict="unknown",
+            why=f"no table of {backend.name} knows the device {device!r}",
+            source=rows[0].source.text,
+            fix=f"closest names: {', '.join(close)}" if close else "give arch= instead",
+        )
+    target = row.text("target") or ""
+    if question.target is not None and question.target != target:
+        return RuleVerdict(
+            rule="device-known",
+            verdict="unsupported",
+            why=f"{device} is {target}, not {question.target}",
+            source=row.source.text,
+            fix=f"arch={target}",
+        )
+    return RuleVerdict(rule="device-known", verdict="supported", why=f"{device} is {target}", source=row.source.text)
+
+
+def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The toolkit compiles code that runs on the device.
+
+    Source: target lists printed by ptxas of each release (CUDA); ROCm compatibility matrix (GPUs of each release).
+    """
+    toolkit, target = question.toolkit, question.target
+    if toolkit is None or target is None:
+        return None
+    tables = backend.rows("target")
+    rows = [row for row in tables if _same_release(toolkit, row.text("toolkit") or "")]
+    name = f"{backend.spec.toolkit} {toolkit}"
+    if not rows:
+        why = f"the tables list no targets of {name}"
+        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source)
+    row = max(rows, key=lambda row: sort_key(row.text("toolkit") or ""))
+    scheme = backend.spec.targets
+    found = covers(scheme, row.texts("targets") or (), target)
+    if found is not None:
+        why = f"{name} compiles for {found}" + ("" if found == target else f", which runs on {target}")
+        return RuleVerdict(rule="toolkit-target", verdict="supported", why=why, source=row.source.text)
+    able = [row.text("toolkit") or "" for row in tables if covers(scheme, row.texts("targets") or (), target)]
+    span = f"toolkits {min(able, key=sort_key)} to {max(able, key=sort_key)} do" if able else "no toolkit listed does"
+    listed = scheme != "gfx"
+    return RuleVerdict(
+        rule="toolkit-target",
+        verdict="unsupported" if listed and able else "unknown",
+        why=f"{name} has no target that runs on {target}; {span}"
+        if listed
+        else f"{name} does not list {target}; {span}",
+        source=row.source.text,
+        fix=f"a toolkit from {min(able, key=sort_key)} to {max(able, key=sort_key)}" if able else "",
+    )
+
+
+def _same_release(asked: str, cell: str) -> bool:
+    return touches(asked, cell) or touches(cell, asked)
+
+
+def framework_target(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The framework's build carries code that runs on the device.
+
+    Source: build scripts and cuobjdump of the wheels; what was measured is the row that stands.
+    """
+    target = question.target
+    if target is None or not question.packages:
+        return None
+    rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
+    if not rows:
+        return None
+    verdicts = [verdict for row in rows if (verdict := row_target(backend, row, target, question.machine)) is not None]
+    for verdict in verdicts:
+        if verdict.verdict == "supported":
+            return verdict
+    return dataclasses.replace(verdicts[0], fix=_target_fix(question, backend))
+
+
+def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> RuleVerdict | None:
+    """Whether one set carries code for a target; None when its targets are not known."""
+    targets = targets_of(row, machine)
+    if targets is None:
+        return None
+    scheme = backend.spec.targets
+    found = covers(scheme, targets, target, row.texts("ptx") or ())
+    if found is not None:
+        why = f"{describe(row)} carries {found}" + ("" if found == target else f", which runs on {target}")
+        return RuleVerdict(rule="framework-target", verdict="supported", why=why, source=row.source.text)
+    carried = ", ".join(targets)
+    if scheme == "jit":
+        why = f"{describe(row)} has no code for {target} ({carried}); it is compiled at first use, a slow start"
+        return RuleVerdict(rule="framework-target", verdict="supported", why=why, source=row.source.text)
+    return RuleVerdict(
+        rule="framework-target",
+        verdict="unsupported",
+        why=f"{describe(row)} carries {carried}: nothing that runs on {target}",
+        source=row.source.text,
+        fix=f"a set with code for {target}",
+    )
+
+
+def _rows(question: Question, backend: Backend) -> list[Row]:
+    """Sets that agree with every package and the toolkit asked for, most trusted first."""
+    rows = [
+        row
+        for table in set_tables(backend)
+        for row in table.rows
+        if any(package in row.packages() for package in question.packages)
+        and all(
+            agrees(backend, row, package, version)
+            for package, version in question.packages.items()
+            if package in row.packages()
+        )
+        and (question.toolkit is None or toolkit_agrees(row, question.toolkit) is not False)
+        and (question.machine is None or question.machine in (row.texts("arch") or (question.machine,)))
+    ]
+    return sorted(rows, key=lambda row: not row.flag("default"))
+
+
+def _target_fix(question: Question, backend: Backend) -> str:
+    """Another build of the same packages that has the target, or the nearest other version that has."""
+    able = [
+        row
+        for table in set_tables(backend, "core")
+        for row in table.rows
+        if covers(backend.spec.targets, targets_of(row, question.machine) or (), question.target or "")
+        and any(package in row.packages() for package in question.packages)
+    ]
+    able = [row for row in able if row.confidence != "uncertain"] or able
+    same = [row for row in able if any(agrees(backend, row, *item) for item in question.packages.items())]
+    if same:
+        return f"another build: {', '.join(sorted(row.text('set') or '' for row in same))}"
+    return f"a set with {question.target}: {able[-1].text('set')}" if able else ""

@@ -1,0 +1,336 @@
+"""Rules on packages: which versions go together, with which toolkit, Python, machine and C library."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from builder.errors import did_you_mean
+from builder.matrix.load import Backend
+from builder.matrix.question import Question
+from builder.matrix.sets import agrees, describe, set_tables, toolkit_agrees
+from builder.matrix.tables import Row, Table
+from builder.matrix.values import RuleVerdict
+from builder.matrix.versions import bound, is_exact, parse, sort_key, within
+
+__all__ = [
+    "framework_label",
+    "framework_libc",
+    "framework_machine",
+    "framework_python",
+    "framework_set",
+    "python_fits",
+    "set_toolkit",
+]
+
+
+def _led(question: Question, backend: Backend) -> list[tuple[Table, str]]:
+    """Tables of sets whose lead package is asked for, with the version asked."""
+    return [
+        (table, question.packages[table.lead])
+        for table in set_tables(backend)
+        if table.lead is not None and table.lead in question.packages
+    ]
+
+
+def _candidates(table: Table, version: str, backend: Backend) -> list[Row]:
+    lead = table.lead or ""
+    return [row for row in table.rows if agrees(backend, row, lead, version)]
+
+
+def _chosen(question: Question, backend: Backend) -> list[Row]:
+    """Rows that agree with all packages and the toolkit asked for, as far as they name them."""
+    rows = []
+    for table, version in _led(question, backend):
+        for row in _candidates(table, version, backend):
+            others = all(
+                agrees(backend, row, package, asked)
+                for package, asked in question.packages.items()
+                if package in row.packages()
+            )
+            if others and (question.toolkit is None or toolkit_agrees(row, question.toolkit) is not False):
+                rows.append(row)
+    return rows
+
+
+def set_toolkit(question: Question, backend: Backend) -> tuple[str, str] | None:
+    """Toolkit and name of the set that the packages asked for are, when it is one: the default build, or the only."""
+    rows = [row for row in _chosen(question, backend) if row.text("toolkit") is not None]
+    rows = [row for row in rows if row.flag("default")] or rows
+    toolkits = {row.text("toolkit_release") or row.text("toolkit") or "" for row in rows}
+    if len(toolkits) != 1 or not is_exact(next(iter(toolkits))):
+        return None
+    return toolkits.pop(), rows[0].text("set") or ""
+
+
+def framework_set(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The packages asked for stand together in a row, with the toolkit.
+
+    Source: the makers' own compatibility tables and package metadata, named by the row. A table says for which cells
+    its rows are all there is (`closed`); a mismatch there is unsupported, elsewhere it is unknown.
+    """
+    verdicts = [_one_set(question, backend, table, version) for table, version in _led(question, backend)]
+    if not verdicts:
+        return _no_lead(question, backend)
+    order = ("supported", "unknown", "unsupported")
+    return max(verdicts, key=lambda verdict: order.index(verdict.verdict))
+
+
+def _no_lead(question: Question, backend: Backend) -> RuleVerdict | None:
+    if not question.packages:
+        return None
+    asked = ", ".join(f"{name} {version}" for name, version in question.packages.items())
+    rows = [
+        row
+        for table in set_tables(backend)
+        for row in table.rows
+        if all(agrees(backend, row, name, version) for name, version in question.packages.items())
+        and (question.toolkit is None or toolkit_agrees(row, question.toolkit))
+    ]
+    if rows:
+        best = _best(rows)
+        why = f"{asked} stands in the set {describe(best)}"
+        return RuleVerdict(rule="framework-set", verdict="supported", why=why, source=best.source.text)
+    leads = sorted({table.lead for table in set_tables(backend, "core") if table.lead})
+    why = f"no row has {asked}" + (f" with toolkit {question.toolkit}" if question.toolkit else "")
+    fix = f"name the version of {' or '.join(leads)} too"
+    return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
+
+
+def _one_set(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
+    lead = table.lead or ""
+    rows = _candidates(table, version, backend)
+    if not rows:
+        return _no_row(question, backend, table, version)
+    others = {name: asked for name, asked in question.packages.items() if name != lead}
+    fitting = [
+        row
+        for row in rows
+        if all(agrees(backend, row, name, asked) for name, asked in others.items() if name in row.packages())
+        and (question.toolkit is None or toolkit_agrees(row, question.toolkit))
+    ]
+    if fitting:
+        best = _best(fitting)
+        return RuleVerdict(
+            rule="framework-set",
+            verdict="unknown" if best.confidence == "uncertain" else "supported",
+            why=f"{describe(best)} is a row" + (f" ({best.note})" if best.note else ""),
+            source=best.source.text,
+        )
+    nearest = _best(rows)
+    for name, asked in others.items():
+        having = [row for row in rows if name in row.packages()]
+        if having and not any(agrees(backend, row, name, asked) for row in having):
+            wanted = sorted({row.packages()[name] for row in having}, key=sort_key)
+            return RuleVerdict(
+                rule="framework-set",
+                verdict="unsupported" if name in table.closed else "unknown",
+                why=f"{lead} {version} goes with {name} {' or '.join(wanted)}, not {asked}",
+                source=having[0].source.text,
+                fix=f"{name}{bound(wanted[-1])}",
+            )
+    if question.toolkit is not None:
+        known = sorted({row.text("toolkit") or "" for row in rows} - {""}, key=sort_key)
+        name = f"{backend.spec.toolkit} {question.toolkit}"
+        if not known:
+            why = f"no source says which {backend.spec.toolkit} goes with {lead} {version}"
+            if nearest.note:
+                why += f" ({nearest.note})"
+            return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text)
+        closed = "toolkit" in table.closed
+        return RuleVerdict(
+            rule="framework-set",
+            verdict="unsupported" if closed else "unknown",
+            why=f"{lead} {version} is listed with {backend.spec.toolkit} {' and '.join(known)}, "
+            + (f"there is no build for {question.toolkit}" if closed else f"nothing is said of {name}"),
+            source=nearest.source.text,
+            fix=f"{backend.spec.toolkit} {known[-1]}",
+        )
+    why = f"no row of {lead} {version} has all of {', '.join(others)} as asked"
+    return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text)
+
+
+def _no_row(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
+    """A lead version without a row: unknown, unless another of its post-releases already says no to the torch asked."""
+    lead = table.lead or ""
+    found = parse(version)
+    base = found.base_version if found else version
+    for name, asked in question.packages.items():
+        kin = [
+            row
+            for row in table.rows
+            if name != lead
+            and name in row.packages()
+            and name in table.closed
+            and _same_base(row.packages()[lead], base)
+        ]
+        if kin and not any(agrees(backend, row, name, asked) for row in kin):
+            wanted = sorted({row.packages()[name] for row in kin}, key=sort_key)
+            return RuleVerdict(
+                rule="framework-set",
+                verdict="unsupported",
+                why=f"every known build of {lead} {base} goes with {name} {' or '.join(wanted)}, not {asked}",
+                source=kin[0].source.text,
+                fix=f"{name}{bound(wanted[-1])}",
+            )
+    versions = sorted({row.packages()[lead] for row in table.rows if lead in row.packages()}, key=sort_key)
+    return RuleVerdict(
+        rule="framework-set",
+        verdict="unknown",
+        why=f"no row has {lead} {version}; the newest known is {versions[-1]}",
+        source=table.rows[0].source.text,
+        fix=did_you_mean(version, versions) if len(versions) < 100 else f"{lead}=={versions[-1]}",
+    )
+
+
+def _same_base(cell: str, base: str) -> bool:
+    version = parse(cell)
+    return version is not None and version.base_version == base
+
+
+def _best(rows: list[Row]) -> Row:
+    """The most trusted row: certain before uncertain, default before variant."""
+    return min(rows, key=lambda row: (row.confidence == "uncertain", not row.flag("default")))
+
+
+def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
+    """On this machine architecture the package must be the build with the backend's local label.
+
+    Source: torch_npu package README (on x86_64 torch must be the +cpu build), METADATA of torch (the unlabelled
+    x86_64 wheel of the default index is the CUDA build); PEP 440: `==X` matches `X+label`, not the reverse.
+    """
+    for label in backend.spec.labels:
+        asked = question.packages.get(label.package)
+        version = parse(asked) if asked is not None else None
+        if version is None:
+            continue
+        public = Version(version.public)
+        if version.local is not None and version.local != label.label:
+            return RuleVerdict(
+                rule="framework-label",
+                verdict="unsupported",
+                why=f"{label.package} {asked} is the build of another backend",
+                source=backend.spec.source,
+                fix=f"{label.package}=={public}+{label.label}",
+            )
+        if question.machine == label.arch and version.local is None:
+            return RuleVerdict(
+                rule="framework-label",
+                verdict="unsupported",
+                why=f"on {label.arch} {label.package} {asked} without a label is the CUDA build; "
+                f"{public}+{label.label} satisfies ==X and ==X+{label.label} both",
+                source=backend.spec.source,
+                fix=f"{label.package}=={public}+{label.label}",
+            )
+        if question.machine == label.arch:
+            why = f"{label.package} {asked} is the build {backend.name} needs on {label.arch}"
+            return RuleVerdict(rule="framework-label", verdict="supported", why=why, source=backend.spec.source)
+    return None
+
+
+def framework_python(question: Question, backend: Backend) -> RuleVerdict | None:
+    """There are wheels for this Python.
+
+    Source: published wheel names and metadata; the release's build matrix.
+    """
+    python = question.python
+    rows = _chosen(question, backend)
+    if python is None or not rows:
+        return None
+    known = [row for row in rows if row.texts("python") is not None or row.text("requires_python") is not None]
+    if not known:
+        why = f"no source lists the Pythons of {describe(rows[0])}"
+        return RuleVerdict(rule="framework-python", verdict="unknown", why=why, source=rows[0].source.text)
+    for row in known:
+        if python_fits(row, python):
+            why = f"{describe(row)} has Python {python}"
+            return RuleVerdict(rule="framework-python", verdict="supported", why=why, source=row.source.text)
+    row = known[0]
+    offered = ", ".join(row.texts("python") or (row.text("requires_python") or "",))
+    return RuleVerdict(
+        rule="framework-python",
+        verdict="unsupported",
+        why=f"{describe(row)} has Python {offered}, not {python}",
+        source=row.source.text,
+        fix=f"a Python among {offered}",
+    )
+
+
+def python_fits(row: Row, python: str) -> bool | None:
+    """Whether a set has wheels for a Python; None when no source says."""
+    listed = row.texts("python")
+    if listed is not None:
+        return python in listed
+    bounds = row.text("requires_python")
+    return within(python.rstrip("t"), bounds) if bounds is not None else None
+
+
+def framework_machine(question: Question, backend: Backend) -> RuleVerdict | None:
+    """There are wheels for this machine architecture.
+
+    Source: published wheel names; the release's build matrix.
+    """
+    machine = question.machine
+    rows = [row for row in _chosen(question, backend) if row.texts("arch") is not None]
+    if machine is None or not rows:
+        return None
+    for row in rows:
+        if machine in (row.texts("arch") or ()):
+            why = f"{describe(row)} has wheels for {machine}"
+            return RuleVerdict(rule="framework-machine", verdict="supported", why=why, source=row.source.text)
+    row = rows[0]
+    return RuleVerdict(
+        rule="framework-machine",
+        verdict="unsupported",
+        why=f"{describe(row)} has wheels for {', '.join(row.texts('arch') or ())} only",
+        source=row.source.text,
+        fix=f"a machine with {' or '.join(row.texts('arch') or ())}",
+    )
+
+
+def framework_libc(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The C library of the system is new enough for the wheels.
+
+    Source: PEP 600 (manylinux_X_Y installs where glibc >= X.Y), PEP 656 (musl systems need musllinux wheels).
+    """
+    libc = question.libc or _libc_of(question.os, backend)
+    rows = [row for row in _chosen(question, backend) if row.text("glibc") is not None]
+    if (libc is None and question.os is None) or not rows:
+        return None
+    row = min(rows, key=lambda row: sort_key(row.text("glibc") or ""))
+    if libc is None:
+        known = sorted({other.text("os") or "" for other in backend.rows("os")})
+        return RuleVerdict(
+            rule="framework-libc",
+            verdict="unknown",
+            why=f"no table knows the C library of {question.os!r}",
+            source=row.source.text,
+            fix=f"give libc=; {did_you_mean(question.os or '', known)}",
+        )
+    need = row.text("glibc") or ""
+    have = f"{question.os} has {'musl' if libc == 'musl' else 'glibc ' + libc}" if question.libc is None else libc
+    if libc == "musl":
+        return RuleVerdict(
+            rule="framework-libc",
+            verdict="unsupported",
+            why=f"{describe(row)} has manylinux wheels; they never install on a musl system",
+            source="PEP 656",
+            fix="a base image with glibc",
+        )
+    good = sort_key(libc) >= sort_key(need)
+    return RuleVerdict(
+        rule="framework-libc",
+        verdict="supported" if good else "unsupported",
+        why=f"{describe(row)} needs glibc >= {need}; {have}",
+        source=f"PEP 600; {row.source.text}",
+        fix="" if good else f"a system with glibc >= {need}",
+    )
+
+
+def _libc_of(os: str | None, backend: Backend) -> str | None:
+    if os is None:
+        return None
+    for row in backend.rows("os"):
+        known = row.text("os") or ""
+        if os == known or os.startswith((f"{known}.", f"{known} ")):
+            return "musl" if row.text("libc") == "musl" else row.text("glibc")
+    return None

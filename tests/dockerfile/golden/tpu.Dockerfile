@@ -1,0 +1,47 @@
+# demo 1.2.0 for tpu
+#
+# Made by `builder dockerfile`: change builder.toml or the lock, not this file. Build it in a folder that holds the
+# context (install.py, wheels.json, wheels/, application/), without a network:
+#
+#     DOCKER_BUILDKIT=1 docker build --network=none --tag demo:tpu .
+#
+# Run:
+#
+#     docker run --rm --ulimit=memlock=-1 --device=/dev/vfio --publish=8080:8080/tcp demo:tpu
+#
+# TPU: libtpu is a wheel; the node gives the chips' device files and lets the process lock memory.
+
+# debian:bookworm, sha256:b9d895919af56c3fc44d85ed80b9486d14e32354fca7fabe3d09da2b37947d32; `builder build --engine docker` loads it
+FROM localhost/builder/base:debian-bookworm-b9d895919af56c3f
+
+# The audited wheels, by hash, with the installer of the other engines: no index, no network, no shell.
+RUN --mount=type=bind,target=/mnt ["/usr/bin/python3.11", "-I", "-S", "-B", "/mnt/install.py", "--target", "/opt/venv", "--python", "3.11", "--base-python", "/usr/bin/python3.11", "--wheels", "/mnt/wheels.json"]
+
+# The application's own files, at their places.
+COPY ["application/0/files", "/app/demo"]
+
+ENV PATH="/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" \
+    VIRTUAL_ENV="/opt/venv" \
+    JAX_PLATFORMS="tpu" \
+    PJRT_DEVICE="TPU" \
+    DEMO_GREETING="cost \$5, \"really\" \\o/" \
+    PYTHONUNBUFFERED="1"
+
+LABEL com.example.team="platform" \
+      dev.builder.backend="tpu" \
+      dev.builder.lock="sha256:5d3fa6a21bcac60eacc7fd7d1fc65905231bdc86b0b4732f470d30d311c9287c" \
+      dev.builder.packages="{\"jax\":\"0.12.0.1\",\"libtpu\":\"0.0.52\"}" \
+      dev.builder.python="3.11" \
+      dev.builder.run="docker run --rm --ulimit=memlock=-1 --device=/dev/vfio --publish=8080:8080/tcp demo:tpu" \
+      dev.builder.toolkit="0.0.52" \
+      dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
+      org.opencontainers.image.base.name="debian:bookworm" \
+      org.opencontainers.image.description="Says \"hello\" for \$5." \
+      org.opencontainers.image.title="demo" \
+      org.opencontainers.image.version="1.2.0"
+
+WORKDIR /app
+EXPOSE 8080/tcp
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "demo"]
+CMD ["--port", "8080"]

@@ -1,0 +1,1 @@
+"""The command line on real input: real indexes, registries, engines and wheels."""

@@ -1,0 +1,125 @@
+"""Every example locks, is audited and renders; its page says nothing that is not so."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder import resources
+from builder.project import load_project
+from tests.conftest import RunBuilder
+from tests.e2e.landed import needs
+from tests.schemas import document, error
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+BACKENDS = {folder.name: folder.name.partition("-")[0] for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()}
+ON_DEFAULT_INDEX = [name for name, backend in BACKENDS.items() if backend != "neuron"]
+SMALL = ["cpu-inference", "npu-text", "xpu-openvino"]
+"""Examples whose wheels come to less than half a gigabyte."""
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the example that the test is called with, away from the repository."""
+    name: str = request.param
+    ignored = shutil.ignore_patterns("dist", "__pycache__", "pylock.*", "requirements.*.txt")
+    return Path(shutil.copytree(EXAMPLES / name, tmp_path / name, ignore=ignored))
+
+
+def test_there_is_one_example_for_each_backend() -> None:
+    assert sorted(BACKENDS.values()) == sorted(resources.backends())
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_example_is_complete(name: str) -> None:
+    project = load_project(EXAMPLES / name / "builder.toml")
+    assert project.name == name
+    assert list(project.backends) == [BACKENDS[name]]
+    assert project.warmup is not None
+    assert project.warmup.command[-1] == "--once"
+    assert (EXAMPLES / name / "README.md").read_text().startswith(f"# {name}: ")
+
+
+@needs("lock", "dockerfile")
+@pytest.mark.network
+@pytest.mark.parametrize("example", ON_DEFAULT_INDEX, indirect=True)
+def test_an_example_locks_stays_fresh_and_renders(run_builder: RunBuilder, example: Path) -> None:
+    backend = BACKENDS[example.name]
+    locked = run_builder("lock", "--backend", backend, "--json", cwd=example)
+    assert locked.returncode == 0, locked.stdout + locked.stderr
+    found = document(locked, "lock")
+    assert all(len(package["sha256"].removeprefix("sha256:")) == 64 for package in found["packages"])
+    assert found["blocked"] == []
+    checked = run_builder("lock", "--backend", backend, "--check", "--offline", cwd=example)
+    assert checked.returncode == 0, checked.stderr
+
+    rendered = run_builder("dockerfile", "--backend", backend, cwd=example)
+    assert rendered.returncode == 0, rendered.stderr
+    lint = [str(Path(sys.executable).parent / "hadolint"), "-"]
+    linted = subprocess.run(lint, input=rendered.stdout, capture_output=True, text=True, check=False)
+    assert linted.returncode == 0, linted.stdout
+
+
+def _audit(run_builder: RunBuilder, example: Path) -> dict[str, Any]:
+    backend = BACKENDS[example.name]
+    locked = run_builder("lock", "--backend", backend, cwd=example)
+    assert locked.returncode == 0, locked.stderr
+    audited = run_builder("audit", f"pylock.{backend}.toml", "--backend", backend, "--json", cwd=example, timeout=1800)
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    return document(audited, "audit")
+
+
+@needs("lock", "audit")
+@pytest.mark.network
+@pytest.mark.parametrize("example", SMALL, indirect=True)
+def test_a_small_example_passes_its_audit(run_builder: RunBuilder, example: Path) -> None:
+    found = _audit(run_builder, example)
+    assert {target["level"] for target in found["targets"]} <= {"ok", "warn", "carry"}
+
+
+@needs("lock", "audit")
+@pytest.mark.network
+@pytest.mark.big
+@pytest.mark.parametrize("example", [name for name in ON_DEFAULT_INDEX if name not in SMALL], indirect=True)
+def test_a_big_example_passes_its_audit(run_builder: RunBuilder, example: Path) -> None:
+    found = _audit(run_builder, example)
+    assert {target["level"] for target in found["targets"]} <= {"ok", "warn", "carry"}
+
+
+@needs("lock")
+@pytest.mark.network
+@pytest.mark.parametrize("example", ["npu-text"], indirect=True)
+def test_without_its_line_the_npu_example_is_refused_with_the_chain_and_the_mend(
+    run_builder: RunBuilder, example: Path
+) -> None:
+    project = example / "builder.toml"
+    project.write_text(project.read_text().replace('"torch-npu==2.13.0", "torch==2.13.0+cpu"', '"torch-npu==2.13.0"'))
+    result = run_builder("lock", "--backend", "npu", "--json", cwd=example)
+    assert result.returncode == 1, result.stdout + result.stderr
+    found = document(result, "lock")
+    nvidia = [blocked for blocked in found["blocked"] if blocked["package"].startswith("nvidia-")]
+    assert len(nvidia) == 18
+    assert all(blocked["chain"][:2] == ["torch-npu", "torch"] for blocked in nvidia)
+    assert any("torch==2.13.0+cpu" in blocked["fix"] for blocked in found["blocked"])
+    assert not (example / "pylock.npu.toml").exists()
+
+
+@needs("lock")
+@pytest.mark.network
+@pytest.mark.parametrize("example", ["neuron-text"], indirect=True)
+def test_the_neuron_example_is_locked_from_the_vendors_index_or_not_at_all(
+    run_builder: RunBuilder, example: Path
+) -> None:
+    result = run_builder("lock", "--backend", "neuron", "--json", cwd=example)
+    if result.returncode == 0:
+        packages = {package["name"]: package["index"] for package in document(result, "lock")["packages"]}
+        assert "neuron" in packages["torch-neuronx"]
+        return
+    found = error(result, 3)
+    assert "neuron" in found["why"] + found["what"]
+    assert not (example / "pylock.neuron.toml").exists()

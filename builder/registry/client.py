@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 from urllib.parse import urljoin
 
@@ -300,9 +300,22 @@ class Remote:
         listed = self._put(manifest, tag or str(manifest.digest))
         subject = subject_of(manifest)
         if subject is not None and not listed:
-            with self._attaching:
-                lists.add_to_fallback(self, subject, referrer_entry(manifest), sleep=self._session.http.wait)
+            self._list({subject: [referrer_entry(manifest)]})
         return manifest.descriptor
+
+    def put_referrers(self, manifests: Sequence[Manifest]) -> None:
+        """Store manifests that have a subject; where the registry does not list them, one write lists all of them."""
+        unlisted: dict[Digest, list[Descriptor]] = {}
+        for manifest in manifests:
+            subject = subject_of(manifest)
+            if not self._put(manifest, str(manifest.digest)) and subject is not None:
+                unlisted.setdefault(subject, []).append(referrer_entry(manifest))
+        self._list(unlisted)
+
+    def _list(self, unlisted: Mapping[Digest, Sequence[Descriptor]]) -> None:
+        with self._attaching:
+            for subject, entries in unlisted.items():
+                lists.add_to_fallback(self, subject, entries, sleep=self._session.http.wait)
 
     def put_tagged(self, manifest: Manifest, tag: str) -> None:
         """Write a manifest under a tag, whatever the tag points at."""

@@ -106,14 +106,19 @@ class _Run:
         if not wanted or depth >= _DEPTH:
             return
         listed = {entry.digest for entry in self._target.referrers(subject)}
+        fresh = []
         for entry in wanted:
-            if entry.digest not in listed:
-                manifest = self._source.manifest(entry.digest)
-                if manifest is None:
-                    self._reporter.note(f"{entry.digest} is listed as attached to {subject}, but is not there")
-                    continue
-                self._blobs(pointed_blobs(manifest))
-                self._target.put_manifest(manifest)
+            if entry.digest in listed:
+                continue
+            manifest = self._source.manifest(entry.digest)
+            if manifest is None:
+                self._reporter.note(f"{entry.digest} is listed as attached to {subject}, but is not there")
+                continue
+            self._blobs(pointed_blobs(manifest))
+            fresh.append(manifest)
+        if fresh:
+            self._target.put_referrers(fresh)
+        for entry in wanted:
             self.attached(entry.digest, depth=depth + 1)
 
     def _blobs(self, blobs: tuple[Descriptor, ...]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from builder.errors import BadInput, OutsideFailed, where_path
 
-__all__ = ["CredentialHelperFailed", "Login", "find_login"]
+__all__ = ["CredentialHelperFailed", "Login", "find_login", "login_hosts"]
 
 _DOCKER_HUB_KEY = "https://index.docker.io/v1/"
 """Under which docker keeps the login of docker.io."""
@@ -63,6 +63,21 @@ def find_login(host: str, repository: str, environ: Mapping[str, str]) -> Login 
                 if login is not None:
                     return login
     return None
+
+
+def login_hosts(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Hosts that the files name, sorted; those that only a credential store knows are not among them."""
+    found: set[str] = set()
+    for path in _files(environ):
+        if path.is_file():
+            config = _read(path)
+            keys = (*_table(config, "auths", path), *_table(config, "credHelpers", path))
+            found |= {"docker.io" if key == _DOCKER_HUB_KEY else _host(key) for key in keys}
+    return tuple(sorted(found))
+
+
+def _host(key: str) -> str:
+    return key.rpartition("://")[2].partition("/")[0]
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,14 @@ class Layout:
         with self._index() as entries:
             _enter(entries, manifest, tag)
         return manifest.descriptor
+
+    def put_referrers(self, manifests: Sequence[Manifest]) -> None:
+        """Store manifests that have a subject, with one change of index.json."""
+        for manifest in manifests:
+            self._store_manifest(manifest)
+        with self._index() as entries:
+            for manifest in manifests:
+                _enter(entries, manifest, None)
 
     def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
         """Point the tag at a manifest of this layout, if it points at `expected` now; decided under the lock."""

@@ -6,7 +6,7 @@ Source: distribution-spec, "Listing Referrers" and "Pushing Manifests with Subje
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from urllib.parse import urljoin
 
@@ -76,16 +76,16 @@ def _read(tagged: Tagged, subject: Digest) -> tuple[Descriptor, ...] | None:
 def add_to_fallback(
     tagged: Tagged,
     subject: Digest,
-    entry: Descriptor,
+    entries: Sequence[Descriptor],
     *,
     sleep: Callable[[float], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Put an entry into the fallback index so that it stays there, whoever else writes (FR-31).
+    """Put entries into the fallback index so that they stay there, whoever else writes (FR-31).
 
-    A registry has no conditional write, so: read, merge, write, read back, and again until the entry is found twice,
+    A registry has no conditional write, so: read, merge, write, read back, and again until all entries are found twice,
     with a pause between that is longer than reading and writing took. Another writer that had read the index before our
-    write has written by then, and if that lost our entry, the second look sees it.
+    write has written by then, and if that lost our entries, the second look sees it.
     """
     tag = referrers_tag(subject)
     settled = False
@@ -93,7 +93,7 @@ def add_to_fallback(
     for number in range(_ROUNDS):
         started = clock()
         present = _current(tagged, subject)
-        if any(other.digest == entry.digest for other in present):
+        if {entry.digest for entry in entries} <= {other.digest for other in present}:
             if settled:
                 return
             settled = True
@@ -103,14 +103,14 @@ def add_to_fallback(
         if number:
             sleep(backoff(min(number, 4)) / 4)
             present = _current(tagged, subject)
-        merged = {other.digest: other for other in (*present, entry)}
+        merged = {other.digest: other for other in (*present, *entries)}
         listed = [merged[digest].to_json() for digest in sorted(merged)]
         index = canonical_json({"schemaVersion": 2, "mediaType": MediaType.INDEX, "manifests": listed})
         tagged.put_tagged(Manifest(MediaType.INDEX, index), tag)
         window = max(window, 3 * (clock() - started))
     raise RegistryRefused(
-        f"the list of referrers of {subject} did not keep our entry",
-        why=f"others overwrote tag {tag} {_ROUNDS} times while {entry.digest} was added",
+        f"the list of referrers of {subject} did not keep our entries",
+        why=f"others overwrote tag {tag} {_ROUNDS} times while {len(entries)} were added",
         fix="run it again: entries that are there are kept",
     )
 

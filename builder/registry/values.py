@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -156,6 +156,9 @@ class Repository(Protocol):
 
     def put_manifest(self, manifest: Manifest, *, tag: str | None = None) -> Descriptor:
         """Store a manifest under its digest, and under the tag when given. Its blobs must be there already."""
+
+    def put_referrers(self, manifests: Sequence[Manifest]) -> None:
+        """Store manifests that have a `subject`, as `put_manifest` does, and list those of one subject in one go."""
 
     def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
         """Point `tag` at a manifest that is there, if it points at `expected` now (None: if there is no such tag).

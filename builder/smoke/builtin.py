@@ -29,7 +29,7 @@ from builder.smoke.rootfs import open_layer, unpack_layer
 from builder.smoke.values import Bind, Command, Completed, Container, RunnableImage
 from builder.store import disk_errors
 
-__all__ = ["BuiltinRunner"]
+__all__ = ["BuiltinRunner", "why_not"]
 
 _MOUNT_POINTS = ("proc", "sys", "dev", "run", "tmp", "var/tmp")
 _MEND = (
@@ -128,6 +128,17 @@ class _Unpacked:
             elif not point.exists():
                 point.parent.mkdir(parents=True, exist_ok=True)
                 point.touch()
+
+
+def why_not(scratch: Path) -> str:
+    """Why this machine does not let this runner work, "" when it does. `scratch` is an empty folder for the trial."""
+    for name in _MOUNT_POINTS:
+        (scratch / name).mkdir(parents=True, exist_ok=True)
+    try:
+        _mode(scratch)
+    except CannotTell as error:
+        return error.why
+    return ""
 
 
 def _mode(root: Path) -> str:

@@ -1,0 +1,60 @@
+"""The grammar of version tags: from a project's pattern to a tag every registry takes."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+
+from builder.errors import BadInput, did_you_mean
+from builder.names import parse_tag
+
+__all__ = ["TAG_FIELDS", "legal_tag", "version_tag"]
+
+TAG_FIELDS = ("name", "version", "backend", "toolkit", "arch", "python")
+
+
+def version_tag(
+    grammar: str,
+    *,
+    name: str,
+    version: str,
+    backend: str,
+    toolkit: str | None,
+    arch: str,
+    python: str,
+) -> str:
+    """The tag that a pattern such as `{version}-{backend}{toolkit}` makes; a backend without toolkit leaves it empty.
+
+    `BadInput` for an unknown field, a malformed pattern, or a result that no registry takes.
+    """
+    values: Mapping[str, str] = {
+        "name": name,
+        "version": version,
+        "backend": backend,
+        "toolkit": toolkit or "",
+        "arch": arch,
+        "python": python,
+    }
+    try:
+        parts = list(string.Formatter().parse(grammar))
+    except ValueError as error:
+        raise BadInput(
+            f"not a tag grammar: {grammar!r}", why=str(error), fix="for example {version}-{backend}{toolkit}"
+        ) from error
+    made = []
+    for literal, field, form, conversion in parts:
+        made.append(literal)
+        if field is None:
+            continue
+        if field not in values:
+            raise BadInput(f"unknown field {{{field}}} in the tag grammar {grammar!r}", fix=did_you_mean(field, values))
+        if form or conversion:
+            raise BadInput(f"not a tag grammar: {grammar!r}", why="a field is a name alone", fix=f"write {{{field}}}")
+        made.append(values[field])
+    return legal_tag("".join(made))
+
+
+def legal_tag(text: str) -> str:
+    """`text` with what a tag cannot hold replaced: `+` (local versions) by `_`, anything else by `-`."""
+    return parse_tag(re.sub(r"[^A-Za-z0-9._-]", "-", text.replace("+", "_")))

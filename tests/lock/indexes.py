@@ -35,6 +35,8 @@ def make_wheel(
     info = f"{stem}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {line}\n" for line in requires)
+    extras = sorted(set(re.findall(r"extra\s*==\s*['\"]([^'\"]+)", " ".join(requires))))
+    metadata += "".join(f"Provides-Extra: {extra}\n" for extra in extras)
     contents = {f"{stem}/__init__.py": b"", **(files or {})}
     contents[f"{info}/METADATA"] = metadata.encode()
     contents[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n".encode()
@@ -195,7 +197,11 @@ def serving(index: Index) -> Iterator[Index]:
                 self.wfile.flush()
                 self.close_connection = True
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *args: object) -> None:
+            """Clients go away in mid-answer here on purpose."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -38,7 +38,6 @@ def command(console: Console, /, **options: Any) -> int:
     with the chain that brought them in and what to write instead; nothing is written then.
     """
     from builder.errors import BadInput
-    from builder.lock.measure import measured
     from builder.lock.policy import load_package_policy
     from builder.lock.values import parse_moment
     from builder.names import parse_backend
@@ -47,7 +46,6 @@ def command(console: Console, /, **options: Any) -> int:
     from builder.pipeline.values import Work
     from builder.project import find_project, load_project
     from builder.store import default_store
-    from builder.wheels.settings import read_index_settings
 
     if options["check"] and options["upgrade"]:
         raise BadInput("--check and --upgrade exclude each other", why="--check writes nothing", fix="leave one out")
@@ -64,15 +62,8 @@ def command(console: Console, /, **options: Any) -> int:
         upgrade=options["upgrade"],
         exclude_newer=parse_moment(options["exclude_newer"]) if options["exclude_newer"] else None,
     )
-    weighed = measured(
-        outcome.blocked,
-        outcome.lock,
-        settings=read_index_settings(os.environ),
-        environ=os.environ,
-        offline=console.offline or options["check"],
-    )
-    document = _document(outcome, weighed)
-    console.document(document, lambda: _text(document, outcome, weighed, load_package_policy(), console.verdict))
+    document = _document(outcome)
+    console.document(document, lambda: _text(document, outcome, load_package_policy(), console.verdict))
     return 0 if document["verdict"] in ("locked", "fresh") else 1
 
 
@@ -84,7 +75,7 @@ def _verdict(outcome: LockOutcome) -> str:
     return "locked" if outcome.written else "fresh"
 
 
-def _document(outcome: LockOutcome, blocked: tuple[Any, ...]) -> dict[str, Any]:
+def _document(outcome: LockOutcome) -> dict[str, Any]:
     lock = outcome.lock
     return {
         "schema": "builder/lock/1",
@@ -121,7 +112,7 @@ def _document(outcome: LockOutcome, blocked: tuple[Any, ...]) -> dict[str, Any]:
                 "size": item.size,
                 "installed": item.installed,
             }
-            for item in blocked
+            for item in outcome.blocked
         ],
         "stale": list(outcome.stale),
         "unknown": list(lock.unknown_allowed),
@@ -131,13 +122,12 @@ def _document(outcome: LockOutcome, blocked: tuple[Any, ...]) -> dict[str, Any]:
 def _text(
     document: dict[str, Any],
     outcome: LockOutcome,
-    blocked: tuple[Any, ...],
     policy: PackagePolicy,
     paint: Callable[[str], str],
 ) -> str:
     from builder.lock.trap import summary
 
-    lock, verdict = outcome.lock, document["verdict"]
+    lock, blocked, verdict = outcome.lock, outcome.blocked, document["verdict"]
     lines: list[str] = []
     if blocked:
         lines.append(summary(blocked, lock, policy))

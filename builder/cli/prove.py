@@ -1,0 +1,84 @@
+"""`builder prove`: the static proof of one image for one node class."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.console import Console, shared_options
+
+if TYPE_CHECKING:
+    from builder.registry.values import Repository
+
+__all__ = ["command"]
+
+
+@click.command("prove", short_help="Prove statically that an image loads on a node class.")
+@click.argument("image")
+@click.option("--node-class", required=True, help="A known class, or a class file (*.toml) as `node probe` writes it.")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="GLOB",
+    help="Paths in the image whose faults are known and accepted; repeat it. They are listed in the proof.",
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment that a set-up script or the orchestrator adds, such as LD_LIBRARY_PATH; repeat it.",
+)
+@shared_options
+def command(console: Console, image: str, node_class: str, allow: tuple[str, ...], env: tuple[str, ...]) -> int:
+    """Prove statically that an image loads on a node class.
+
+    IMAGE is host/name:tag, host/name@sha256:… or oci:DIR[:tag]. Nothing is run and nothing is unpacked: every library
+    is looked up as the loader on the node would, symbol versions, processor level and device code are compared with
+    the class. Exit code 0 when proven, 1 when refused, 4 when the class does not say enough.
+    """
+    from builder.names import parse_ref
+    from builder.node.classes import node_class as find_class
+    from builder.proof.document import proof_document, proof_text
+    from builder.proof.prove import prove
+    from builder.registry.open import open_repository
+    from builder.store import default_store
+
+    reference = parse_ref(image)
+    node = find_class(node_class)
+    repository = open_repository(reference, environ=os.environ, offline=console.offline, reporter=console)
+    proof = prove(
+        repository,
+        reference.digest or reference.tag or _only_tag(repository, image),
+        node,
+        store=default_store(os.environ),
+        reporter=console,
+        allow=allow,
+        env=_settings(env),
+    )
+    console.document(
+        proof_document(proof, reference=image),
+        lambda: proof_text(proof, reference=image, verdict=console.verdict, verbose=console.verbose),
+    )
+    return {"proven": 0, "refused": 1, "unknown": 4}[proof.answer]
+
+
+def _only_tag(repository: Repository, image: str) -> str:
+    """The tag meant by a reference without one: clear only where there is just one."""
+    from builder.errors import BadInput
+
+    tags = repository.tags()
+    if len(tags) == 1:
+        return tags[0]
+    why = f"{len(tags)} tags: {', '.join(tags[:5])}" if tags else "it holds no tagged image"
+    raise BadInput(f"{image} does not say which image", why=why, fix=f"add a tag or digest: {image}:TAG")
+
+
+def _settings(env: tuple[str, ...]) -> dict[str, str]:
+    from builder.errors import BadInput
+
+    wrong = [item for item in env if not item.partition("=")[0] or "=" not in item]
+    if wrong:
+        raise BadInput(f"--env {wrong[0]} has no value", fix="write NAME=VALUE")
+    return {name: value for name, _, value in (item.partition("=") for item in env)}

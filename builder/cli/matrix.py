@@ -27,7 +27,7 @@ _tables = click.option(
 )
 
 
-@click.group()
+@click.group("matrix")
 def command() -> None:
     """Compatibility tables: check, list, show, explain, solve."""
 
@@ -145,13 +145,15 @@ def _table_text(table: Table) -> str:
 
 
 def _cell_text(value: object) -> str:
+    from builder.matrix.versions import bound
+
     if value is None:
         return "?"
     if isinstance(value, tuple):
         return " ".join(value) or "none"
     if isinstance(value, str):
         return value
-    return str(value) if isinstance(value, (bool, int)) else " ".join(f"{k}=={v}" for k, v in dict(value).items())  # type: ignore[call-overload]
+    return str(value) if isinstance(value, (bool, int)) else " ".join(f"{k}{bound(v)}" for k, v in dict(value).items())  # type: ignore[call-overload]
 
 
 @command.command("explain")
@@ -165,8 +167,8 @@ def _explain(
 ) -> int:
     """Say whether a combination is supported.
 
-    Keys: toolkit, driver, firmware, device, arch (x86_64, aarch64 or a device target), os, kernel, python, libc, and
-    any framework by its distribution name. Parts that are not named are not judged.
+    Keys: toolkit, driver, firmware, device, arch (a device target, or x86_64 or aarch64), machine (x86_64 or aarch64),
+    os, kernel, python, libc, and any framework by its distribution name. Parts that are not named are not judged.
     """
     from builder.matrix import explain, load_tables, parse_question
 
@@ -180,6 +182,7 @@ def _explain(
         "set": parts,
         "rules": [_rule_document(rule) for rule in answer.rules],
         "needs": list(answer.needs),
+        "notes": list(answer.notes),
     }
     console.document(document, lambda: _explain_text(console, answer))
     return _EXIT[answer.verdict]
@@ -215,7 +218,8 @@ def _node_parts(name: str | None, tables: Path | None, backend: str) -> dict[str
         "driver": node.driver,
         "firmware": node.firmware,
         "device": None if node.device_arch else node.device,
-        "arch": node.device_arch or node.arch,
+        "arch": node.device_arch,
+        "machine": node.arch,
     }
     return {key: value for key, value in parts.items() if value is not None}
 
@@ -233,7 +237,7 @@ def _explain_text(console: Console, answer: Explanation) -> str:
             lines.append(f"      fix:    {rule.fix}")
     if not answer.rules:
         lines.append("  no rule has anything to say about so little")
-    lines += [f"  {need}" for need in answer.needs]
+    lines += [f"  {text}" for text in (*answer.notes, *answer.needs)]
     return "\n".join(lines)
 
 
@@ -300,6 +304,7 @@ def _solve(
                 "constraints": list(stack.constraints),
                 "indexes": [{"index": pin.index, "packages": list(pin.packages)} for pin in stack.indexes],
                 "why": [{"cell": why.cell, "why": why.why, "source": why.source} for why in stack.why],
+                "unknown": list(stack.unknown),
             }
             for stack in solution.stacks
         ],

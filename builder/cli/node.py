@@ -32,7 +32,7 @@ _FIELDS = (
 )
 
 
-@click.group()
+@click.group("node")
 def command() -> None:
     """Node classes: probe this machine, list and show the known ones."""
 

@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from builder.base.resolve import OpenRepository
-from builder.base.values import LockedBase
 from builder.errors import OutsideFailed
 from builder.events import Reporter
 from builder.image.app import rule_files
@@ -30,13 +29,14 @@ from builder.image.dockerfile import Dockerfile, copy_paths, local_base, render
 from builder.image.install import Venv
 from builder.image.values import VENV, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
+from builder.lock.values import Lock
 from builder.names import Digest, Platform, Reference
 from builder.project.values import CopyRule, Project
 from builder.registry.manifests import canonical_json
 from builder.registry.values import BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
 from builder.store import Store, disk_errors
 
-__all__ = ["assemble_docker", "load_base", "write_context"]
+__all__ = ["assemble_docker", "base_archive", "load_base", "write_context"]
 
 _CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "StopSignal")
 """What the image-spec (config.md) knows; the rest of an engine's config is about the build."""
@@ -61,7 +61,7 @@ def assemble_docker(
     """
     shadowed_paths(wheel_files(plan), Venv(root=VENV, python=plan.lock.python), store)
     base = base_image(plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository)
-    load_base(docker, plan.lock.base, base, arch=Platform(plan.lock.arch).oci_arch, reporter=reporter)
+    load_base(docker, plan.lock, base, reporter=reporter)
     dockerfile = render(
         plan,
         base_image=local_base(plan.lock.base),
@@ -80,31 +80,33 @@ def assemble_docker(
         return _hand_over(plan, base, saved, target=target, tag=tag, store=store, reference=reference)
 
 
-def load_base(docker: Docker, locked: LockedBase, base: BaseImage, *, arch: str, reporter: Reporter) -> str:
+def load_base(docker: Docker, lock: Lock, base: BaseImage, *, reporter: Reporter) -> None:
     """Make the base known to the engine, under the name that Dockerfiles use; nothing is done when it is there."""
-    name = local_base(locked)
-    wanted = tuple(str(layer.diff_id) for layer in base.layers)
-    if docker.image_layers(name) == wanted:
-        return name
-    config = canonical_json(
-        {
-            "architecture": arch,
-            "os": "linux",
-            **{key: value for key, value in base.config.items() if key != "rootfs"},
-            "rootfs": {"type": "layers", "diff_ids": list(wanted)},
-        }
-    )
-    layers = [(layer.descriptor, source) for layer, source in zip(base.layers, base.sources, strict=True)]
-    total = sum(descriptor.size for descriptor, _ in layers)
-    with reporter.task(f"loading {locked.reference} into the engine", total=total) as advance:
+    if docker.image_layers(local_base(lock.base)) == tuple(str(layer.diff_id) for layer in base.layers):
+        return
+    total = sum(layer.descriptor.size for layer in base.layers)
+    with reporter.task(f"loading {lock.base.reference} into the engine", total=total) as advance:
 
         def counted() -> Iterator[bytes]:
-            for chunk in load_stream(name, config, layers):
+            for chunk in base_archive(lock, base):
                 advance(len(chunk))
                 yield chunk
 
-        docker.feed(["image", "load"], counted(), what=f"load the base {locked.reference}")
-    return name
+        docker.feed(["image", "load"], counted(), what=f"load the base {lock.base.reference}")
+
+
+def base_archive(lock: Lock, base: BaseImage) -> Iterator[bytes]:
+    """The base as `docker load` takes it, under the name that Dockerfiles use."""
+    config = canonical_json(
+        {
+            "architecture": Platform(lock.arch).oci_arch,
+            "os": "linux",
+            **{key: value for key, value in base.config.items() if key != "rootfs"},
+            "rootfs": {"type": "layers", "diff_ids": [str(layer.diff_id) for layer in base.layers]},
+        }
+    )
+    layers = [(layer.descriptor, source) for layer, source in zip(base.layers, base.sources, strict=True)]
+    yield from load_stream(local_base(lock.base), config, layers)
 
 
 def write_context(plan: ImagePlan, dockerfile: Dockerfile, folder: Path) -> None:

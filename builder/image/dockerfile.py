@@ -32,6 +32,7 @@ __all__ = [
     "BuilderKind",
     "ContextFile",
     "Dockerfile",
+    "build_line",
     "context_document",
     "copy_paths",
     "local_base",

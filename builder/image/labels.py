@@ -123,10 +123,8 @@ def read_labels(labels: Mapping[str, str], *, image: str) -> ImageFacts:
             packages=packages,
             warmup=warmup,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(
-            f"the labels of {image} cannot be read", why=f"{type(error).__name__}: {error}", fix="build the image again"
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+        raise BadInput(f"the labels of {image} cannot be read", why=str(error), fix="build the image again") from error
 
 
 def _warmup(warmup: Warmup | None) -> str | None:

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isal import igzip_lib, isal_zlib
-
 from builder.errors import Where
 from builder.image import gzipstream, install
 from builder.image.install import Entry, Placed, Venv, place
@@ -24,11 +22,7 @@ from builder.wheels.archive import DEFLATED, Member, UnsafeWheel, WheelArchive
 
 __all__ = ["WheelFile", "placed_files", "skeleton_layer", "wheel_layer"]
 
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub says instance, it is a class
-
 _CHUNK = 1 << 20
-_STEP = 1 << 16
-"""Compressed bytes inflated at once: deflate expands at most 1032 times, so a piece stays below 68 MB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,64 +115,15 @@ def _splice(writer: LayerWriter, archive: WheelArchive, venv: Venv, left_out: fr
 
 
 def _member(writer: LayerWriter, archive: WheelArchive, member: Member, path: str, mode: int) -> None:
-    if member.method != DEFLATED:
-        writer.spliced(
-            path,
-            mode=mode,
-            size=member.size,
-            crc32=member.crc32,
-            plain=archive.stream(member),
-            stream=lambda: _reencoded(archive, member),
-        )
-        return
-    inflation = _Inflation(archive, member)
+    """`WheelArchive.stream` lets only streams pass that end where the member ends, so the copy is one gzip member."""
     writer.spliced(
         path,
         mode=mode,
         size=member.size,
         crc32=member.crc32,
-        plain=inflation,
-        stream=lambda: _copied(archive, member) if inflation.whole else _reencoded(archive, member),
+        plain=archive.stream(member),
+        stream=lambda: (_copied if member.method == DEFLATED else _reencoded)(archive, member),
     )
-
-
-class _Inflation:
-    """The bytes of a deflated member, checked; afterwards `whole` says whether its stream may be copied.
-
-    A stream that goes on behind its final block, or lacks one, still reads as a zip member but would spoil a gzip
-    member, so it is written anew.
-    """
-
-    def __init__(self, archive: WheelArchive, member: Member) -> None:
-        self._archive = archive
-        self._member = member
-        self.whole = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        inflater = isal_zlib.decompressobj(-15)
-        crc = size = 0
-        with self._archive.raw(self._member) as raw:
-            try:
-                for start in range(0, len(raw), _STEP):
-                    piece = inflater.decompress(raw[start : start + _STEP])
-                    crc = isal_zlib.crc32(piece, crc)
-                    size += len(piece)
-                    if size > self._member.size:
-                        break
-                    yield piece
-            except _InflateError as error:
-                raise self._damaged(f"cannot be decompressed: {error}") from error
-        if size != self._member.size or crc != self._member.crc32:
-            raise self._damaged("does not match its own length and CRC-32")
-        self.whole = inflater.eof and not inflater.unused_data
-
-    def _damaged(self, why: str) -> UnsafeWheel:
-        return UnsafeWheel(
-            f"{self._archive.filename} is damaged",
-            why=f"member {self._member.name!r} {why}",
-            fix="fetch it again; if it stays, report it to the package's makers",
-            where=Where(file=self._archive.filename, key=self._member.name),
-        )
 
 
 def _copied(archive: WheelArchive, member: Member) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from builder.base.values import DebPackage, LockedBase
 from builder.errors import BadInput, BuilderError, where_path
 from builder.lock.values import Lock, LockedPackage
 from builder.matrix.values import IndexPin
-from builder.names import ARCHES, Digest
+from builder.names import ARCHES, Arch, Digest
 from builder.store import write_atomic
 from builder.wheels.settings import PYPI
 
@@ -214,7 +214,8 @@ def read_lock(path: Path) -> Lock:
 
 def _lock(table: Mapping[str, Any], own: Mapping[str, Any]) -> Lock:
     base = own["base"]
-    arch = next(arch for arch in ARCHES if arch == own["arch"])
+    arch: Arch
+    (arch,) = (known for known in ARCHES if known == own["arch"])
     return Lock(
         backend=own["backend"],
         project=own["project"],

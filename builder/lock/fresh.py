@@ -11,7 +11,7 @@ from builder.matrix.values import IndexPin, Stack
 from builder.names import Arch, Digest
 from builder.project.values import Project
 
-__all__ = ["inputs_digest", "stale_reasons"]
+__all__ = ["engine_name", "inputs_digest", "stale_reasons"]
 
 
 def inputs_digest(

@@ -183,7 +183,7 @@ class _Search:
             else:
                 new = {package.name for package in resolution.packages if package.name in bound.pins} - set(pinned)
                 asked = asked_labels((*self.requirements, *bound.constraints, *request.overrides)) | set(demanded)
-                unasked = self._unasked_labels(resolution, asked)
+                unasked = self._unasked_labels(resolution, asked | set(bound.pins))
                 if not new and not unasked:
                     places = {pin.location for pin in pinned.values() if not pin.dated and not pin.flat}
                     return self._reachable(resolution, roots), undated | places | resolution.undated

@@ -62,7 +62,7 @@ class PipTools:
             if request.preferences:
                 (folder / "graph.txt").write_text("".join(f"{line}\n" for line in request.preferences))
             shared = _pip_options(request, bounded=bounded)
-            argv = [sys.executable, "-m", "piptools", "compile", "--quiet", "--no-header", "--strip-extras"]
+            argv = [sys.executable, "-m", "piptools", "compile", "--no-header", "--strip-extras"]
             argv += ["--annotation-style", "split", "--no-emit-index-url", "--no-emit-find-links", "--no-config"]
             argv += ["--no-emit-trusted-host", "--no-emit-options", "--allow-unsafe", "--resolver", "backtracking"]
             argv += ["--constraint", "bounds.txt", "--output-file", "graph.txt", "--pip-args", shlex.join(shared)]
@@ -168,10 +168,9 @@ def _merge(graph: tuple[Annotated, ...], report: Mapping[str, Any], request: Req
 
 def _fault(stderr: str, request: Request) -> Exception:
     """What pip's refusal means, from the sentences it prints (pip 26)."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.lstrip().startswith("WARNING")]
-    said = re.sub(r"https?://[^\s/]+@", "https://", " ".join(lines[-12:]))
-    roots = {canonicalize_name(Requirement(line).name): line for line in request.requirements}
-    if re.search(r"Connection|Max retries|Name or service not known|timed out|HTTPError|SSLError", said):
+    said = _tidy(stderr)
+    roots = {canonicalize_name(Requirement(line).name) for line in request.requirements}
+    if re.search(r"connection broken|Max retries|ConnectionError|SSLError|HTTP error|HTTPError", stderr, re.IGNORECASE):
         return IndexUnreachable(
             "an index does not answer", why=said, fix="check the network and the index settings of pip"
         )
@@ -193,3 +192,19 @@ def _fault(stderr: str, request: Request) -> Exception:
         fix="loosen the requirement that the last line names, or add the index that has the missing version",
         said=said,
     )
+
+
+def _tidy(stderr: str) -> str:
+    """pip's words in one paragraph, without the traceback pip-compile prints around them."""
+    kept = []
+    for line in stderr.splitlines():
+        text = line.strip()
+        noise = re.match(r"Traceback|The above exception|During handling|pip\._vendor|File |\^+$|Looking in ", text)
+        code = (
+            line.startswith("    ")
+            and not text.startswith(("ERROR", "The user", "WARNING"))
+            and "depends on" not in text
+        )
+        if text and not noise and not code:
+            kept.append(re.sub(r"^(ERROR: |pip\._internal\.exceptions\.)", "", text))
+    return re.sub(r"https?://[^\s/]+@", "https://", " ".join(dict.fromkeys(kept)))

@@ -11,7 +11,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from builder.errors import BadInput
 from builder.names import Arch
 
-__all__ = ["accepts", "best_wheel", "marker_environment", "target_tags"]
+__all__ = ["accepts", "best_wheel", "target_tags"]
 
 _LEGACY = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
 _OLDEST: dict[Arch, int] = {"x86_64": 5, "aarch64": 17}
@@ -68,20 +68,3 @@ def best_wheel(files: Iterable[str], *, python: str, arch: Arch, glibc: str) -> 
             build = parse_wheel_filename(file)[2]
             ranked.append((rank, -(build[0] if build else 0), file))
     return min(ranked)[2] if ranked else None
-
-
-def marker_environment(python: str, arch: Arch) -> dict[str, str]:
-    """What environment markers evaluate against (PEP 508), for the target."""
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": f"{python}.0",
-        "os_name": "posix",
-        "platform_machine": arch,
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": f"{python}.0",
-        "python_version": python,
-        "sys_platform": "linux",
-    }

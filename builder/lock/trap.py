@@ -113,13 +113,23 @@ def summary(items: tuple[BlockedPackage, ...], lock: Lock, policy: PackagePolicy
         lines.append(text)
         shown = min(pulled, key=lambda item: (len(item.chain), -(item.size or 0), item.package), default=head)
         lines.append(f"  chain: {' > '.join(shown.chain)}")
-        sizes = [item.size for item in group if item.size is not None]
-        if sizes:
-            amount = sum(sizes) / 1e9
-            rest = "" if len(sizes) == len(group) else f" at least ({len(group) - len(sizes)} sizes are not known)"
-            lines.append(f"  saves: {amount:.1f} GB of downloads{rest}")
+        if saved := _saving(group):
+            lines.append(f"  saves: {saved}")
         lines.append(f"  fix:   {head.fix}")
     return "\n".join(lines)
+
+
+def _saving(group: list[BlockedPackage]) -> str:
+    """What is not downloaded and not installed when none of these is locked; a lower bound where figures lack."""
+    parts = []
+    for values, word in (
+        ([item.size for item in group], "to download"),
+        ([item.installed for item in group], "installed"),
+    ):
+        known = [value for value in values if value is not None]
+        if known:
+            parts.append(f"{'' if len(known) == len(values) else 'at least '}{sum(known) / 1e9:.1f} GB {word}")
+    return ", ".join(parts)
 
 
 def _counted(items: list[BlockedPackage], lock: Lock, policy: PackagePolicy) -> str:

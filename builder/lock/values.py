@@ -48,6 +48,8 @@ class BlockedPackage:
     fix: str
     size: int | None = None
     """Length of its wheel in bytes, when known: what the mend saves to download."""
+    installed: int | None = None
+    """Bytes it would take in the image, when its server let us look."""
     source: str = ""
     """Where the fact behind `why` is written."""
 

@@ -8,7 +8,8 @@ from builder.matrix.load import Backend
 from builder.matrix.question import Question
 from builder.matrix.rules import RULES
 from builder.matrix.rules.devices import device_row
-from builder.matrix.values import Explanation, worst
+from builder.matrix.rules.frameworks import set_toolkit
+from builder.matrix.values import Explanation, RuleVerdict, worst
 
 __all__ = ["explain"]
 
@@ -23,26 +24,44 @@ _SPOKEN = {
 def explain(backend: Backend, question: Question) -> Explanation:
     """What the rules say about one combination of one backend.
 
-    A device that is named without its target is looked up first. Rules that lack a part are listed in `needs`; no rule
-    at all means unknown.
+    A device that is named without its target is looked up first; a toolkit that is not named is that of the packages,
+    where they are one set, for the rules on drivers. Rules that lack a part are listed in `needs`, parts no rule reads
+    in `notes`; no rule at all means unknown.
     """
     question = with_target(backend, question)
-    kinds = {table.kind.name for table in backend.tables}
-    verdicts = []
-    needs = []
+    derived = set_toolkit(question, backend) if question.toolkit is None else None
+    with_toolkit = dataclasses.replace(question, toolkit=derived[0]) if derived is not None else question
+    verdicts: list[RuleVerdict] = []
+    needs: list[str] = []
+    notes: list[str] = []
+    read: set[str] = set()
     for rule in RULES:
-        if not kinds.intersection(rule.kinds) or not rule.speaks(backend):
+        if not backend.kinds.intersection(rule.kinds) or not rule.speaks(backend):
             continue
-        verdict = rule.check(question, backend)
+        asked = with_toolkit if rule.toolkit_of_set else question
+        read.update(rule.keys)
+        verdict = rule.check(asked, backend)
         if verdict is not None:
             verdicts.append(verdict)
+            if derived is not None and rule.toolkit_of_set:
+                notes.append(f"{rule.name}: {backend.spec.toolkit} {derived[0]} is that of the set {derived[1]}")
             continue
-        missing = [key for key in rule.keys if not question.has(key)]
+        missing = [key for key in rule.keys if not asked.has(key)]
         if missing and len(missing) < len(rule.keys):
             needs.append(f"{rule.name} would need {' and '.join(_SPOKEN.get(key, key) for key in missing)}")
+    read |= {"os", "firmware"} if {"libc", "driver"} <= read else {"os"}
+    notes += [f"no rule of backend {backend.name} reads {key}: it was not judged" for key in _unread(question, read)]
     return Explanation(
-        verdict=worst(tuple(verdict.verdict for verdict in verdicts)), rules=tuple(verdicts), needs=tuple(needs)
+        verdict=worst(tuple(verdict.verdict for verdict in verdicts)),
+        rules=tuple(verdicts),
+        needs=tuple(needs),
+        notes=tuple(notes),
     )
+
+
+def _unread(question: Question, read: set[str]) -> list[str]:
+    parts = ("toolkit", "driver", "firmware", "device", "target", "os", "kernel", "python", "libc")
+    return [_SPOKEN.get(part, part) for part in parts if getattr(question, part) is not None and part not in read]
 
 
 def with_target(backend: Backend, question: Question) -> Question:

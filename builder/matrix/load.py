@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from builder import resources
 from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.backend_file import parse_backend_file, require_spec
-from builder.matrix.tables import Row, Table, canonical, parse_table, require
+from builder.matrix.canonical import canonical
+from builder.matrix.tables import Row, Table, parse_table, require
 from builder.matrix.values import BackendSpec
 
 __all__ = ["Backend", "Tables", "check_tables", "load_backend", "load_table_file", "load_tables", "rewrite_tables"]
@@ -23,17 +25,28 @@ class Backend:
     """One backend: its backend.toml and its tables, those of matrices/common included."""
 
     spec: BackendSpec
-    tables: tuple[Table, ...]
-    """Sorted by file name, the backend's own first."""
+    files: tuple[tuple[str, Path], ...]
+    """Kind and path of each table, the backend's own first, by name. A table is read when a rule asks for its kind, so
+    that the many facts nothing asks for cost nothing."""
 
     @property
     def name(self) -> str:
         """`cuda`, `npu`, …"""
         return self.spec.name
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds there are tables of."""
+        return frozenset(kind for kind, _ in self.files)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables, in the order of `files`."""
+        return tuple(_load_table(path) for _, path in self.files)
+
     def of_kind(self, kind: str) -> tuple[Table, ...]:
-        """The tables of one kind."""
-        return tuple(table for table in self.tables if table.kind.name == kind)
+        """The tables of one kind; `BadInput` when one is faulty."""
+        return tuple(_load_table(path) for own, path in self.files if own == kind)
 
     def rows(self, kind: str) -> tuple[Row, ...]:
         """All rows of one kind, in file order."""
@@ -62,7 +75,7 @@ def load_tables(root: Path | None = None) -> Tables:
 
 
 def load_backend(name: str, root: Path | None = None) -> Backend:
-    """One backend, without reading the others; `BadInput` for an unknown name or a faulty table."""
+    """One backend, without reading the others; `BadInput` for an unknown name or a faulty backend.toml."""
     return _load_backend(name, root or resources.matrices_dir())
 
 
@@ -73,15 +86,18 @@ def _load_backend(name: str, root: Path) -> Backend:
         known = [marker.parent.name for marker in root.glob("*/backend.toml")]
         raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
     spec = require_spec(*parse_backend_file(path.read_text(encoding="utf-8"), path), path)
-    own = [_load_table(file) for file in _table_files(root / name)]
-    return Backend(spec=spec, tables=tuple(own) + _common(root))
+    paths = (*_table_files(root / name), *_table_files(root / _COMMON))
+    return Backend(spec=spec, files=tuple((_kind_of(file), file) for file in paths))
 
 
-@lru_cache(maxsize=8)
-def _common(root: Path) -> tuple[Table, ...]:
-    return tuple(_load_table(file) for file in _table_files(root / _COMMON))
+def _kind_of(path: Path) -> str:
+    """The kind on the first line, where the canonical form has it; any other file is read to learn its own."""
+    with path.open(encoding="utf-8") as file:
+        match = re.fullmatch(r'kind = "([a-z-]+)"\n', file.readline())
+    return match[1] if match else _load_table(path).kind.name
 
 
+@lru_cache(maxsize=1024)
 def _load_table(path: Path) -> Table:
     return require(*parse_table(path.read_text(encoding="utf-8"), path), path)
 

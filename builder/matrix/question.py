@@ -17,7 +17,7 @@ from builder.names import ARCHES
 
 __all__ = ["KEYS", "Question", "known_packages", "parse_question"]
 
-KEYS = ("toolkit", "driver", "firmware", "device", "arch", "os", "kernel", "python", "libc")
+KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "kernel", "python", "libc")
 """Keys of `matrix explain --set`, besides distribution names."""
 
 
@@ -77,10 +77,12 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             parts[key] = _toolkit(value, backend)
         elif key == "driver":
             parts[key] = _driver(value)
-        elif key == "arch":
+        elif key in ("arch", "machine"):
             machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(value.lower(), value)
             if machine in ARCHES:
                 parts["machine"] = machine
+            elif key == "machine":
+                raise BadInput(f"unknown architecture {value!r}", fix=did_you_mean(value, ARCHES))
             else:
                 parts["target"] = normalise_target(value, backend.spec.targets)
         elif key == "libc":

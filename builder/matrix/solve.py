@@ -7,18 +7,16 @@ not known may be let pass. Nothing is invented: a cell no source gives stays unk
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 
 from builder.errors import BadInput
 from builder.matrix.bases import choose_base
+from builder.matrix.judge import Goal, check, join, toolkit_of
 from builder.matrix.load import Backend, Tables
-from builder.matrix.question import Question, known_packages
-from builder.matrix.rules.devices import device_row, row_target
-from builder.matrix.rules.driver import device_driver, driver_floor, driver_window, require_toolkit
-from builder.matrix.rules.frameworks import python_fits
-from builder.matrix.sets import describe, set_tables, targets_of, toolkit_agrees
+from builder.matrix.question import known_packages
+from builder.matrix.rules.devices import device_row
+from builder.matrix.sets import set_tables, targets_of
 from builder.matrix.tables import Row, Table
 from builder.matrix.targets import normalise_target
 from builder.matrix.values import (
@@ -32,28 +30,14 @@ from builder.matrix.values import (
     Verdict,
     worst,
 )
-from builder.matrix.versions import bound, is_exact, matches, sort_key
-from builder.matrix.wants import Wants, cell_for, meets, needs_label, parse_wants
+from builder.matrix.versions import bound, is_exact, sort_key
+from builder.matrix.wants import cell_for, needs_label, parse_wants
 
 __all__ = ["solve"]
 
 _STATUS = {"stable": 0, None: 1, "experimental": 2, "extra": 3, "beta": 4, "preview": 4, "candidate": 5}
 _NEAREST = 12
 """How many refused sets are worth telling."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Goal:
-    """The question a solve answers."""
-
-    backend: Backend
-    python: str | None
-    arch: str
-    node: NodeFacts | None
-    target: str | None
-    toolkit: str | None
-    wants: Wants
-    allow_unknown: bool
 
 
 def solve(
@@ -82,7 +66,7 @@ def solve(
     if toolkit is not None and known.spec.toolkit is None:
         raise BadInput(f"backend {backend} has no toolkit", fix="leave the toolkit out")
     machine = node_class.arch if node_class is not None else arch
-    goal = _Goal(
+    goal = Goal(
         backend=known,
         python=python,
         arch=machine,
@@ -95,8 +79,8 @@ def solve(
     stacks: list[tuple[tuple[bool, bool], Stack]] = []
     refused: list[Refusal] = []
     for table, row in _candidates(goal):
-        joined, misses = _join(goal, row)
-        verdicts = [*misses, *_check(goal, table, row)]
+        joined, misses = join(goal, row)
+        verdicts = [*misses, *check(goal, table, row)]
         verdict = worst(("supported", *(found.verdict for found in verdicts)))
         if verdict == "supported" or (verdict == "unknown" and allow_unknown):
             # What a source vouches for goes before what was let pass, however new that is.
@@ -110,14 +94,18 @@ def solve(
 
 
 def _nearest(refused: list[Refusal], *, answered: bool) -> tuple[Refusal, ...]:
-    """The nearest misses first: what is merely unknown, then by number of rules against; newest first among equals.
+    """The nearest misses first: what was asked for before what was not, what is merely unknown before what is known
+    to fail, few rules against before many; newest first among equals.
 
     Once there is an answer, sets nobody asked for are not worth telling.
     """
     order: tuple[Verdict, ...] = ("supported", "unknown", "unsupported")
-    beside = {"want", "framework-machine"} if answered else set()
-    telling = [refusal for refusal in refused if not beside.intersection(rule.rule for rule in refusal.rules)]
-    telling.sort(key=lambda refusal: (order.index(refusal.verdict), len(refusal.rules)))
+
+    def against(refusal: Refusal) -> set[str]:
+        return {rule.rule for rule in refusal.rules}
+
+    telling = [one for one in refused if not (answered and against(one) & {"want", "framework-machine"})]
+    telling.sort(key=lambda one: ("want" in against(one), order.index(one.verdict), len(one.rules)))
     return tuple(telling[:_NEAREST])
 
 
@@ -130,7 +118,7 @@ def _node_target(backend: Backend, node: NodeFacts | None) -> str | None:
     return row.text("target") if row is not None else None
 
 
-def _candidates(goal: _Goal) -> list[tuple[Table, Row]]:
+def _candidates(goal: Goal) -> list[tuple[Table, Row]]:
     """Rows of the tables that hold most of what is wanted, newest first; without wants, all of them."""
     tables = set_tables(goal.backend, "core")
     counts = [sum(any(name in row.packages() for row in table.rows) for name in goal.wants) for table in tables]
@@ -152,182 +140,11 @@ def _newness(table: Table, row: Row) -> tuple[object, ...]:
     return (lead, torch, row.flag("default"), -_STATUS.get(row.text("status"), 1), toolkit)
 
 
-def _check(goal: _Goal, table: Table, row: Row) -> list[RuleVerdict]:
-    """What the rules say about one row as a stack for the goal."""
-    verdicts = [
-        *_check_wants(goal, row),
-        _check_toolkit(goal, table, row),
-        _check_python(goal, row),
-        _check_arch(goal, row),
-        _check_evidence(row),
-    ]
-    if goal.node is not None:
-        verdicts += _check_node(goal, row)
-    return [verdict for verdict in verdicts if verdict is not None]
-
-
-def _check_wants(goal: _Goal, row: Row) -> list[RuleVerdict | None]:
-    found: list[RuleVerdict | None] = []
-    for name, bounds in goal.wants.items():
-        if name not in row.packages():
-            continue
-        cell = cell_for(goal.backend, row, name, goal.arch)
-        if not meets(cell, bounds, label=row.text("label")):
-            found.append(
-                RuleVerdict(
-                    rule="want",
-                    verdict="unsupported",
-                    why=f"{name}{bounds} is asked for; this set has {name} {cell}",
-                    source=row.source.text,
-                    fix=f"ask for {name}{bound(cell)}",
-                )
-            )
-    return found
-
-
-def _check_toolkit(goal: _Goal, table: Table, row: Row) -> RuleVerdict | None:
-    title = goal.backend.spec.toolkit
-    if title is None:
-        return None
-    if goal.toolkit is not None:
-        if toolkit_agrees(row, goal.toolkit) is not False:
-            return None
-        return RuleVerdict(
-            rule="toolkit",
-            verdict="unsupported" if "toolkit" in table.closed else "unknown",
-            why=f"{title} {goal.toolkit} is asked for; {describe(row)} is what the row says",
-            source=row.source.text,
-            fix=f"toolkit {row.text('toolkit')}",
-        )
-    if row.text("toolkit") is not None:
-        return None
-    return RuleVerdict(
-        rule="toolkit",
-        verdict="unknown",
-        why=f"no source says which {title} goes with {describe(row)}" + (f" ({row.note})" if row.note else ""),
-        source=row.source.text,
-        fix="name the toolkit (toolkit = … of the backend), or --allow-unknown",
-    )
-
-
-def _check_python(goal: _Goal, row: Row) -> RuleVerdict | None:
-    if goal.python is None:
-        return None
-    fits = python_fits(row, goal.python)
-    if fits:
-        return None
-    offered = ", ".join(row.texts("python") or (row.text("requires_python") or "not known",))
-    return RuleVerdict(
-        rule="framework-python",
-        verdict="unknown" if fits is None else "unsupported",
-        why=f"{describe(row)} has Python {offered}; {goal.python} is asked for",
-        source=row.source.text,
-        fix=f"a Python among {offered}" if fits is False else "--allow-unknown",
-    )
-
-
-def _check_arch(goal: _Goal, row: Row) -> RuleVerdict | None:
-    """No list of architectures is taken for x86_64 alone: every maker has wheels there, not every one elsewhere."""
-    arches = row.texts("arch")
-    if goal.arch in (arches or ("x86_64",)):
-        return None
-    return RuleVerdict(
-        rule="framework-machine",
-        verdict="unknown" if arches is None else "unsupported",
-        why=f"{describe(row)}: " + (f"wheels for {', '.join(arches)} only" if arches else "architectures not listed"),
-        source=row.source.text,
-        fix="arch x86_64" if arches else "--allow-unknown",
-    )
-
-
-def _check_evidence(row: Row) -> RuleVerdict | None:
-    if row.confidence != "uncertain":
-        return None
-    why = f"{describe(row)} is uncertain" + (f": {row.note}" if row.note else "")
-    return RuleVerdict(
-        rule="evidence", verdict="unknown", why=why, source=row.source.text, fix="another set, or --allow-unknown"
-    )
-
-
-def _check_node(goal: _Goal, row: Row) -> list[RuleVerdict | None]:
-    node = goal.node
-    if node is None:
-        return []
-    toolkit = row.text("toolkit_release") or _toolkit(goal, row)
-    question = Question(
-        toolkit=toolkit, driver=node.driver, firmware=node.firmware, target=goal.target, machine=goal.arch
-    )
-    found: list[RuleVerdict | None] = []
-    kinds = {table.kind.name for table in goal.backend.tables}
-    if "driver-floor" in kinds:
-        found += [driver_floor(question, goal.backend), require_toolkit(question, goal.backend)]
-    if "driver-window" in kinds:
-        found.append(driver_window(question, goal.backend))
-    found.append(device_driver(question, goal.backend))
-    if goal.target is not None:
-        found.append(row_target(goal.backend, row, goal.target, goal.arch))
-    return found
-
-
-def _join(goal: _Goal, row: Row) -> tuple[tuple[Row, ...], list[RuleVerdict]]:
-    """The newest companion row for each companion that is wanted and goes with this row; and what had none."""
-    joined: list[Row] = []
-    misses: list[RuleVerdict] = []
-    for table in set_tables(goal.backend, "companion"):
-        lead = table.lead or ""
-        if lead not in goal.wants or lead in row.packages():
-            continue
-        asked = [other for other in table.rows if meets(other.packages()[lead], goal.wants[lead])]
-        fitting = [other for other in asked if _together(goal, row, other)]
-        if fitting:
-            joined.append(max(fitting, key=lambda other: sort_key(other.packages()[lead])))
-            continue
-        nearest = max(asked or table.rows, key=lambda other: sort_key(other.packages()[lead]))
-        misses.append(
-            RuleVerdict(
-                rule="companion",
-                verdict="unsupported" if asked else "unknown",
-                why=f"{describe(row)} does not go with {describe(nearest)}",
-                source=nearest.source.text,
-                fix=f"the versions {nearest.text('set')} names",
-            )
-        )
-    return tuple(joined), misses
-
-
-def _together(goal: _Goal, row: Row, other: Row) -> bool:
-    for name, cell in other.packages().items():
-        held = row.packages().get(name)
-        if held is not None and not (is_exact(held) and matches(held.partition("+")[0], (cell,))):
-            return False
-        if name in goal.wants and not meets(cell, goal.wants[name]):
-            return False
-    mine, theirs = row.text("toolkit"), other.text("toolkit")
-    if theirs is not None and mine is not None and not (matches(mine, (theirs,)) or toolkit_agrees(row, theirs)):
-        return False
-    return goal.python is None or python_fits(other, goal.python) is not False
-
-
-def _toolkit(goal: _Goal, row: Row) -> str | None:
-    """The toolkit of a row: its cell; for a pattern the release asked for, or the newest release known that fits."""
-    cell = row.text("toolkit")
-    if cell is None or goal.backend.spec.toolkit is None:
-        return goal.toolkit
-    if is_exact(cell):
-        return cell
-    if goal.toolkit is not None and is_exact(goal.toolkit):
-        return goal.toolkit
-    known = {
-        text for kind in ("set", "release") for other in goal.backend.rows(kind) if (text := other.text("toolkit"))
-    }
-    return max((text for text in known if is_exact(text) and matches(text, (cell,))), key=sort_key, default=None)
-
-
-def _stack(goal: _Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleVerdict, ...]) -> Stack:
+def _stack(goal: Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleVerdict, ...]) -> Stack:
     backend = goal.backend
     spec = backend.spec
     cells, variant = _cells(goal, row, joined)
-    toolkit = _toolkit(goal, row)
+    toolkit = toolkit_of(goal, row)
     python = goal.python or _newest_python(row)
     base, base_reason = choose_base(
         backend, toolkit=toolkit, python=python, target=goal.target, packages=row.packages()
@@ -365,7 +182,7 @@ def _stack(goal: _Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleV
     )
 
 
-def _cells(goal: _Goal, row: Row, joined: tuple[Row, ...]) -> tuple[dict[str, str], str | None]:
+def _cells(goal: Goal, row: Row, joined: tuple[Row, ...]) -> tuple[dict[str, str], str | None]:
     """Package to version cell, labels applied; and the index variant when a label is asked for that only it has."""
     cells: dict[str, str] = {}
     variant = row.text("variant")
@@ -389,7 +206,7 @@ def _newest_python(row: Row) -> str:
     return (row.text("requires_python") or "").lstrip(">=") or "3.12"
 
 
-def _toolkit_reason(goal: _Goal, row: Row, toolkit: str | None) -> Reason:
+def _toolkit_reason(goal: Goal, row: Row, toolkit: str | None) -> Reason:
     title = goal.backend.spec.toolkit
     cell = row.text("toolkit")
     if toolkit is None:

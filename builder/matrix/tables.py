@@ -1,4 +1,4 @@
-"""A table file: parsed, checked against its kind and the laws, and written back in its one canonical form."""
+"""A table file: parsed, and checked against its kind and the laws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,9 +14,9 @@ from typing import Any
 
 from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.schema import CONFIDENCES, KINDS, Cell, ColumnType, Confidence, Kind
-from builder.matrix.versions import is_version, parse, sort_key, specifier
+from builder.matrix.versions import is_version, parse, specifier
 
-__all__ = ["Row", "Source", "Table", "canonical", "parse_table"]
+__all__ = ["Row", "Source", "Table", "key_of", "parse_table", "require"]
 
 _HEADER = ("kind", "title", "key", "columns", "info", "lead", "role", "closed", "sources", "rows")
 _ROW = ("source", "confidence", "note")
@@ -133,7 +133,7 @@ def parse_table(text: str, path: Path) -> tuple[Table | None, tuple[Fault, ...]]
         row = _row(raw, kind, columns, keys, sources, line, number, faults)
         if row is not None:
             rows.append(row)
-    if not rows:
+    if not data.get("rows"):
         faults.add("the table has no rows", "rows")
     used = {row.get("source") for row in data.get("rows", []) if isinstance(row, dict)}
     for unused in sorted(set(sources) - {str(name) for name in used}):
@@ -263,7 +263,7 @@ def _cell(value: Any, type_: ColumnType | None) -> tuple[Cell | None, str]:
 
 def _laws(table: Table, faults: _Faults) -> None:
     """Keys are unique; bounds that must not overlap do not; a column has one type throughout."""
-    seen = Counter(_key(table, row) for row in table.rows)
+    seen = Counter(key_of(table, row) for row in table.rows)
     for key, count in seen.items():
         if count > 1 and table.key:
             faults.add(f"{count} rows have the key {' / '.join(key)}", "rows", "keep one, or widen the key")
@@ -298,7 +298,8 @@ def _interval(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return low, high
 
 
-def _key(table: Table, row: Row) -> tuple[str, ...]:
+def key_of(table: Table, row: Row) -> tuple[str, ...]:
+    """The key cells of a row, as text."""
     return tuple(_plain(row.cells.get(column, "")) for column in table.key)
 
 
@@ -308,61 +309,6 @@ def _plain(cell: Cell) -> str:
     if isinstance(cell, Mapping):
         return " ".join(f"{name}=={version}" for name, version in cell.items())
     return str(cell)
-
-
-def _row_order(table: Table, row: Row) -> tuple[tuple[object, ...], ...]:
-    """Sort key of a row: its key cells, versions by version."""
-    return tuple((1, *sort_key(text)) if is_version(text) else (0, text, "") for text in _key(table, row))
-
-
-def canonical(table: Table) -> str:
-    """The one text of a table: header, sources by name, rows by key, columns in the declared order."""
-    ids = {source: name for name, source in table.source_ids.items()}
-    out = [f'kind = "{table.kind.name}"', f"title = {_quote(table.title)}", f"key = {_array(table.key)}"]
-    typed = tuple(column for column in table.columns if column not in table.info)
-    out.append(f"columns = {_array(typed)}")
-    if table.info:
-        out.append(f"info = {_array(table.info)}")
-    if table.lead:
-        out.append(f"lead = {_quote(table.lead)}")
-    if table.role != "core":
-        out.append(f"role = {_quote(table.role)}")
-    if table.closed:
-        out.append(f"closed = {_array(table.closed)}")
-    for name, source in sorted(table.source_ids.items()):
-        out += ["", f"[sources.{name}]", f"text = {_quote(source.text)}", f"checked = {source.checked.isoformat()}"]
-    for row in sorted(table.rows, key=lambda row: _row_order(table, row)):
-        out += ["", "[[rows]]"]
-        out += [f"{column} = {_value(row.cells[column])}" for column in table.columns if column in row.cells]
-        out.append(f"source = {_quote(ids[row.source])}")
-        out.append(f"confidence = {_quote(row.confidence)}")
-        if row.note:
-            out.append(f"note = {_quote(row.note)}")
-    return "\n".join(out) + "\n"
-
-
-def _value(cell: Cell) -> str:
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    if isinstance(cell, int):
-        return str(cell)
-    if isinstance(cell, str):
-        return _quote(cell)
-    if isinstance(cell, tuple):
-        return _array(cell)
-    return "{ " + ", ".join(f"{_bare(name)} = {_quote(text)}" for name, text in cell.items()) + " }"
-
-
-def _bare(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)
-
-
-def _array(items: Iterable[str]) -> str:
-    return "[" + ", ".join(_quote(item) for item in items) + "]"
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
 
 
 def require(table: Table | None, faults: tuple[Fault, ...], path: Path) -> Table:

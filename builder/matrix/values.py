@@ -205,6 +205,7 @@ class Explanation:
     needs: tuple[str, ...]
     """Keys that would let more rules speak, each with the rule that waits for it."""
     notes: tuple[str, ...] = ()
+    """What was taken for granted, and what was not judged."""
 
 
 class NodeFacts(Protocol):

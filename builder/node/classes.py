@@ -7,8 +7,9 @@ from pathlib import Path
 
 from builder import resources
 from builder.errors import BadInput, Fault, Where, did_you_mean
+from builder.matrix.canonical import canonical
 from builder.matrix.load import load_table_file
-from builder.matrix.tables import Row, canonical, parse_table
+from builder.matrix.tables import Row, parse_table
 from builder.names import ARCHES
 from builder.node.values import NodeClass
 

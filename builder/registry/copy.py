@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from builder.events import Reporter
 from builder.names import Digest
@@ -18,6 +19,9 @@ __all__ = ["Copied", "copy"]
 
 _DEPTH = 4
 """Levels of what is attached to what is attached; a circle cannot be made of digests, a long chain can."""
+
+_GRACE = 2.0
+"""Seconds that threads get to clean up after themselves when a copy is given up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,22 +129,52 @@ class _Run:
         """Send blobs, the largest first, a few at a time; the first failure stops the rest."""
         stop = threading.Event()
 
-        def one(blob: Descriptor) -> None:
+        def send(blob: Descriptor) -> None:
             source = _stoppable(_blob_source(self._source, blob), stop)
             if self._target.put_blob(blob, source, mount_from=self._mount_from):
                 self._sent(blob.size)
 
-        with ThreadPoolExecutor(max_workers=min(self._workers, max(1, len(blobs)))) as pool:
-            futures = [pool.submit(one, blob) for blob in sorted(blobs, key=lambda blob: -blob.size)]
+        _each(sorted(blobs, key=lambda blob: -blob.size), send, workers=self._workers, stop=stop)
+
+
+def _each(
+    items: Sequence[Descriptor], job: Callable[[Descriptor], None], *, workers: int, stop: threading.Event
+) -> None:
+    """Run the job for all items in a few threads; the first error, or Ctrl-C, sets `stop` and is raised.
+
+    The threads are daemons: one that waits for a slow registry must not keep an interrupted program alive.
+    """
+    waiting = deque(items)
+    results: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def work() -> None:
+        while not stop.is_set():
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                failed = [future for future in done if future.exception() is not None]
-                if failed:
-                    failed[0].result()
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+                item = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                job(item)
+            except BaseException as error:  # relayed to the thread that waits
+                results.put(error)
+            else:
+                results.put(None)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(items)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in items:
+            error = results.get()
+            if error is not None:
+                raise error
+    except BaseException:
+        stop.set()
+        for thread in threads:
+            thread.join(_GRACE / len(threads))
+        raise
+    for thread in threads:
+        thread.join()
 
 
 def _blob_source(repository: Repository, blob: Descriptor) -> BlobSource:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from builder.errors import BadInput, did_you_mean
 from builder.events import Reporter
 from builder.names import LayoutRef, Reference
 from builder.registry.layout import Layout
-from builder.registry.values import Repository
+from builder.registry.values import Descriptor, Repository
 
-__all__ = ["open_repository"]
+__all__ = ["NoSuchImage", "find_image", "open_repository"]
+
+
+class NoSuchImage(BadInput):
+    """A reference that names nothing, or not one thing."""
+
+    kind = "no-such-image"
 
 
 def open_repository(
@@ -30,3 +37,31 @@ def open_repository(
     from builder.registry.client import Remote  # httpx takes a while to import
 
     return Remote.open(reference, environ=environ, offline=offline, plain_http=plain_http, reporter=reporter)
+
+
+def find_image(reference: Reference, repository: Repository) -> Descriptor:
+    """What a reference points at: its digest, else its tag, else the one image of a layout that holds only one.
+
+    `NoSuchImage` says what there is instead.
+    """
+    if reference.digest is not None:
+        manifest = repository.manifest(reference.digest)
+        if manifest is None:
+            raise NoSuchImage(f"there is no image {reference}", why=f"{reference.digest} is not in {repository}")
+        return manifest.descriptor
+    tags = () if reference.tag is not None else repository.tags()
+    tag = reference.tag or (tags[0] if isinstance(reference, LayoutRef) and len(tags) == 1 else None)
+    if tag is None:
+        raise NoSuchImage(
+            f"which image of {repository} is meant?",
+            why=f"its tags are {', '.join(tags)}" if tags else "it has no tags",
+            fix="add :TAG or @sha256:…",
+        )
+    found = repository.resolve(tag)
+    if found is None:
+        raise NoSuchImage(
+            f"there is no image {reference}",
+            why=f"{repository} has no tag {tag!r}",
+            fix=did_you_mean(tag, repository.tags()),
+        )
+    return found

@@ -2,7 +2,7 @@
 
 The image is unpacked once into a folder of its own and mounted read-only; /tmp, /var/tmp, /run and /dev are fresh for
 each program. A program sees the image's user id (mapped onto the caller), no capability, no process but its own, and
-no network but loopback. What this runner cannot show are faults of file ownership: all files belong to the one user.
+no network but loopback. What this runner cannot show are faults of file ownership: all files belong to one user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from builder.errors import BadInput, CannotTell, OutsideFailed
 from builder.events import Reporter
@@ -31,6 +31,11 @@ from builder.store import disk_errors
 
 __all__ = ["BuiltinRunner", "why_not"]
 
+Mode = Literal["user", "root"]
+"""How a program becomes the image's user: mapped onto the caller in a user namespace, or by the caller being root."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
 _MOUNT_POINTS = ("proc", "sys", "dev", "run", "tmp", "var/tmp")
 _MEND = (
     "run with --runner docker; or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
@@ -43,13 +48,17 @@ class BuiltinRunner:
 
     name = "builtin"
 
-    def __init__(self, *, scratch: Path, reporter: Reporter) -> None:
+    def __init__(self, *, scratch: Path, reporter: Reporter, modes: tuple[Mode, ...] = MODES) -> None:
         self._scratch = scratch
         self._reporter = reporter
+        self._modes = modes
 
     @contextmanager
     def open(self, image: RunnableImage, *, run: RunLine) -> Iterator[Container]:
         """The unpacked image, removed at exit. `CannotTell` where the kernel allows no namespaces."""
+        if run.arguments:
+            told = " ".join(run.arguments)
+            self._reporter.note(f"run without {told}: only --runner docker can hand over what that brings")
         with disk_errors(self._scratch):
             self._scratch.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="image-"))
@@ -57,12 +66,15 @@ class BuiltinRunner:
             root = folder / "root"
             root.mkdir()
             with disk_errors(root):
+                _make_mount_points(root)
+                mode = _mode(root, self._modes)  # before gigabytes are unpacked for nothing
                 self._unpack(image, root)
+                _make_mount_points(root)
             nodes = device_nodes(run.devices)
             yield _Unpacked(
                 image=image,
                 root=root,
-                mode=_mode(root),
+                mode=mode,
                 devices=tuple(node.path for node in nodes),
                 groups=groups_for(nodes),
                 mounts=tuple(Bind(source=Path(path), target=path) for path in run.mounts if Path(path).exists()),
@@ -77,11 +89,14 @@ class BuiltinRunner:
             for layer in image.layers:
                 with open_layer(image.repository, layer, advance) as stream:
                     unpack_layer(stream, root)
-        for name in _MOUNT_POINTS:
-            path = root / name
-            if path.is_symlink():
-                path.unlink()
-            path.mkdir(parents=True, exist_ok=True)
+
+
+def _make_mount_points(root: Path) -> None:
+    for name in _MOUNT_POINTS:
+        path = root / name
+        if path.is_symlink():
+            path.unlink()
+        path.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +105,7 @@ class _Unpacked:
 
     image: RunnableImage
     root: Path
-    mode: str
+    mode: Mode
     devices: tuple[str, ...]
     groups: tuple[int, ...]
     mounts: tuple[Bind, ...]
@@ -132,21 +147,22 @@ class _Unpacked:
 
 def why_not(scratch: Path) -> str:
     """Why this machine does not let this runner work, "" when it does. `scratch` is an empty folder for the trial."""
-    for name in _MOUNT_POINTS:
-        (scratch / name).mkdir(parents=True, exist_ok=True)
+    _make_mount_points(scratch)
     try:
-        _mode(scratch)
+        _mode(scratch, MODES)
     except CannotTell as error:
         return error.why
     return ""
 
 
-def _mode(root: Path) -> str:
-    """`user` where a user namespace can be made, `root` where the caller is root; `CannotTell` elsewhere."""
+def _mode(root: Path, modes: tuple[Mode, ...]) -> Mode:
+    """The first mode that this machine allows; `CannotTell` with each one's fault when there is none."""
     if not sys.platform.startswith("linux") or os.uname().machine not in enter.SYS_PIVOT_ROOT:
         raise CannotTell("the built-in runner works on Linux alone", why=f"this is {sys.platform}", fix=_MEND)
     faults = []
-    for mode in ("user", "root") if os.geteuid() == 0 else ("user",):
+    for mode in modes:
+        if mode == "root" and os.geteuid() != 0:
+            continue
         spec: dict[str, Any] = {
             "root": str(root), "mode": mode, "argv": ["/"], "env": {}, "workdir": "/", "uid": 1, "gid": 1,
             "groups": [], "network": False, "binds": [], "devices": [], "shm": 4096,

@@ -7,7 +7,7 @@ check programs are mounted into the container, so the engine must run on this ma
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +52,9 @@ class DockerRunner:
                 f"--shm-size={shared_memory_for(len(nodes))}",
             ]
             container = _Loaded(docker=self._docker, image=image, name=name, arguments=tuple(arguments))
-            yield container.with_those_accepted(run.arguments, self._reporter)
+            # As process 1 a program would not die of signals that it does not handle; not every engine has an init.
+            container = container.with_those_accepted(("--init",), self._reporter.detail)
+            yield container.with_those_accepted(run.arguments, self._reporter.note)
         finally:
             self._docker.ask(["image", "rm", name])
 
@@ -82,8 +84,8 @@ class _Loaded:
     name: str
     arguments: tuple[str, ...]
 
-    def with_those_accepted(self, arguments: tuple[str, ...], reporter: Reporter) -> _Loaded:
-        """With the backend's further arguments, when the engine can start a container with them.
+    def with_those_accepted(self, arguments: tuple[str, ...], tell: Callable[[str], None]) -> _Loaded:
+        """With these further arguments, when the engine can start a container with them.
 
         An engine without the vendor's runtime refuses `--gpus`; the device check then says that there is no device.
         """
@@ -93,7 +95,7 @@ class _Loaded:
         done = more._start(Command(argv=("/",), timeout=120.0))
         if done.code == _ENGINE_FAILED:
             words = done.stderr.decode(errors="replace").strip().splitlines()
-            reporter.note(f"run without {' '.join(arguments)}: {words[-1] if words else 'the engine refused'}")
+            tell(f"run without {' '.join(arguments)}: {words[-1] if words else 'the engine refused'}")
             return self
         return more
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from typing import Any
 
-from builder.errors import BadInput, OutsideFailed, did_you_mean
-from builder.names import Arch, Digest, Platform
+from builder.errors import BadInput, CannotTell, OutsideFailed, did_you_mean
+from builder.names import ARCHES, Arch, Digest, LayoutRef, Platform, Reference
 from builder.registry.values import Descriptor, Manifest, MediaType, Repository
 from builder.smoke.values import RunnableImage
 
-__all__ = ["open_image"]
+__all__ = ["open_image", "this_arch", "which_image"]
 
 _INDEXES = (MediaType.INDEX, MediaType.DOCKER_LIST)
 _CONFIG_LIMIT = 8 * 2**20
@@ -92,3 +93,30 @@ def _json(raw: bytes, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"{name} is damaged", why="a manifest or config is not a JSON object")
     return value
+
+
+def this_arch() -> Arch:
+    """This machine's architecture; `CannotTell` on one that images are not made for."""
+    found = platform.machine()
+    for arch in ARCHES:
+        if arch == found:
+            return arch
+    raise CannotTell(
+        f"images cannot be run on {found}", why=f"they are made for {', '.join(ARCHES)}", fix="use such a machine"
+    )
+
+
+def which_image(repository: Repository, reference: Reference) -> Digest | str:
+    """The digest or tag that a reference names; in a layout with one tag alone, that one."""
+    if reference.digest is not None:
+        return reference.digest
+    if reference.tag is not None:
+        return reference.tag
+    tags = repository.tags() if isinstance(reference, LayoutRef) else ()
+    if len(tags) == 1:
+        return tags[0]
+    raise BadInput(
+        f"{reference} names no image",
+        why="it has neither a tag nor a digest",
+        fix=f"add one, for example {reference}:{tags[0]} ({len(tags)} tags)" if tags else f"add one: {reference}:TAG",
+    )

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["DeviceNode", "device_access", "groups_for", "shared_memory_fault", "shared_memory_for"]
+from builder.node.values import NodeClass
+
+__all__ = [
+    "DeviceNode",
+    "device_access",
+    "groups_for",
+    "node_differences",
+    "shared_memory_fault",
+    "shared_memory_for",
+]
 
 _DEFAULT_SHM = 64 * 2**20
 """Docker's default size of /dev/shm, in bytes."""
@@ -46,6 +55,21 @@ def device_access(nodes: Iterable[DeviceNode], *, uid: int, gids: frozenset[int]
 def groups_for(nodes: Iterable[DeviceNode]) -> tuple[int, ...]:
     """The numeric groups a container needs to open the nodes, sorted: names differ between host and image."""
     return tuple(sorted({node.gid for node in nodes if node.gid != 0 and node.mode & 0o060 == 0o060}))
+
+
+def node_differences(wanted: NodeClass, found: NodeClass) -> tuple[str, ...]:
+    """Where this machine is known to be another than the class: a result here then says nothing about the class.
+
+    Higher is different too: a pass on a newer CPU does not carry over to an older one (FR-32). What either side does
+    not know is not held against the machine.
+    """
+    fields = ("arch", "device", "device_arch", "cpu_level", "driver")
+    pairs = [(name, getattr(wanted, name), getattr(found, name)) for name in fields]
+    return tuple(
+        f"{name} is {have}, {wanted.name} has {want}"
+        for name, want, have in pairs
+        if want is not None and have is not None and want != have
+    )
 
 
 def shared_memory_for(devices: int) -> int:

@@ -12,12 +12,15 @@ from builder.image.labels import read_labels
 from builder.image.values import VENV
 from builder.matrix.values import RunLine
 from builder.names import Digest
+from builder.node.values import NodeClass
 from builder.smoke.judge import judge_check, judge_command
 from builder.smoke.plan import PlannedCheck, blocked_by, plan_checks
+from builder.smoke.preflight import node_differences
 from builder.smoke.table import load_table
 from builder.smoke.values import (
     Bind,
     CheckResult,
+    CheckVerdict,
     Command,
     Completed,
     Container,
@@ -41,22 +44,26 @@ def run_smoke(
     reporter: Reporter,
     started: str,
     backend: str | None = None,
-    node_class: str | None = None,
+    node_class: NodeClass | None = None,
+    machine: NodeClass | None = None,
     lock: Digest | None = None,
     timeout: float | None = None,
 ) -> SmokeReport:
     """Run every check that the image's labels call for.
 
-    `checks` is the folder of check programs and tables, `started` the time in UTC ISO 8601, `timeout` an upper bound
-    in seconds for each check. `backend` and `lock`, when given, must be what the image says of itself (`BadInput`).
-    `CannotTell` or `OutsideFailed` when the runner cannot work here; a check that fails or cannot run is a result.
+    With a `node_class`, the first check is whether this machine, as `machine` describes it, is of that class; without
+    that no result here would be evidence for it. `checks` is the folder of check programs and tables, `started` the
+    time in UTC ISO 8601, `timeout` an upper bound in seconds for each check. `backend` and `lock`, when given, must be
+    what the image says of itself (`BadInput`). `CannotTell` or `OutsideFailed` when the runner cannot work here; a
+    check that fails or cannot run is a result.
     """
     facts = read_labels(image.labels, image=image.name)
     _same("backend", backend, facts.backend, image)
     _same("lock", lock, facts.lock, image)
     planned, left_out = plan_checks(load_table(checks, facts.backend), facts)
     rows = {check.name: check.row for check in planned}
-    results: list[CheckResult] = []
+    results = [] if node_class is None else [_node_check(node_class, machine)]
+    rows |= {result.name: result.name for result in results}
     with runner.open(image, run=run) as container:
         for check in planned:
             reason = blocked_by(check, rows, results)
@@ -69,7 +76,7 @@ def run_smoke(
     return SmokeReport(
         image=image.digest,
         backend=facts.backend,
-        node_class=node_class,
+        node_class=node_class.name if node_class else None,
         runner=runner.name,
         checks=tuple(results),
         started=started,
@@ -92,6 +99,18 @@ def run_command(
     """Run one program in the image, as a container of it would: the image's user, working directory and environment."""
     with runner.open(image, run=run or RunLine()) as container:
         return container.run(Command(argv=argv, timeout=timeout, env=env or {}, binds=binds, network=network))
+
+
+def _node_check(wanted: NodeClass, machine: NodeClass | None) -> CheckResult:
+    """Whether the results count for the class: `not-run` where they do not, which keeps the whole from passing."""
+    if machine is None:
+        verdict: CheckVerdict = "not-run"
+        detail = f"this machine could not be described, so it may not be {wanted.name}"
+    else:
+        differences = node_differences(wanted, machine)
+        verdict = "not-run" if differences else "passed"
+        detail = f"this machine is not {wanted.name}: {'; '.join(differences)}" if differences else ""
+    return CheckResult(name="node-class", verdict=verdict, seconds=0.0, measures={}, detail=detail)
 
 
 def _run_one(

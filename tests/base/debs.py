@@ -17,6 +17,12 @@ from threading import Thread
 import zstandard
 from pysequoia import SignatureMode, Tsk, sign
 
+from builder.base.debian import DebianRef, lock_debian
+from builder.base.mirror import fetch_packages
+from builder.base.values import LockedBase
+from builder.events import SilentReporter
+from builder.store import Store
+
 
 @dataclass
 class Deb:
@@ -139,8 +145,30 @@ class Archive:
                 thread.join()
 
 
+def locked_base(root: Path, store: Store) -> LockedBase:
+    """A built-in base in miniature, its packages in the store."""
+    archive = Archive(root / "mirror")
+    archive.root.mkdir(parents=True)
+    archive.publish_all(minimal_base())
+    with archive.serve() as url:
+        base = lock_debian(
+            DebianRef("bookworm"),
+            python="3.11",
+            arch="x86_64",
+            store=store,
+            reporter=SilentReporter(),
+            offline=False,
+            environ={"BUILDER_DEBIAN_MIRROR": url, "BUILDER_DEBIAN_KEYRING": str(archive.keyring)},
+        )
+        fetch_packages(base.packages, store, SilentReporter(), offline=False)
+    return base
+
+
 def other_key() -> Tsk:
     return Tsk.generate("Somebody Else <else@example.org>")
+
+
+LIBC = b"\x7fELF...GNU C Library (Debian GLIBC 2.36-9+deb12u14) stable release version 2.36.\n..."
 
 
 def minimal_base() -> list[Deb]:
@@ -173,7 +201,7 @@ def minimal_base() -> list[Deb]:
             "libc6",
             version="2.36-9+deb12u14",
             fields={"Multi-Arch": "same", "Depends": "libgcc-s1"},
-            files={"lib/x86_64-linux-gnu/libc.so.6": b"\x7fELF libc"},
+            files={"lib/x86_64-linux-gnu/libc.so.6": LIBC},
             links=loader,
         ),
         Deb("libgcc-s1", fields={"Depends": "libc6"}),

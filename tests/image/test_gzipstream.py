@@ -39,9 +39,9 @@ def test_long_literals_between_runs(size: int, before: int, after: int) -> None:
     assert inflated(b"".join(stored_blocks(data))) == data
 
 
-@pytest.mark.parametrize("count", range(24, 800))
-def test_every_length_of_a_run(count: int) -> None:
-    assert inflated(pack(b"a" + bytes(count) + b"b")) == b"a" + bytes(count) + b"b"
+def test_every_length_of_a_run() -> None:
+    for count in range(24, 800):
+        assert inflated(pack(b"a" + bytes(count) + b"b")) == b"a" + bytes(count) + b"b", count
 
 
 def test_a_tar_header_shrinks() -> None:

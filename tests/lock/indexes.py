@@ -35,6 +35,8 @@ def make_wheel(
     info = f"{stem}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {line}\n" for line in requires)
+    extras = sorted(set(re.findall(r"extra\s*==\s*['\"]([^'\"]+)", " ".join(requires))))
+    metadata += "".join(f"Provides-Extra: {extra}\n" for extra in extras)
     contents = {f"{stem}/__init__.py": b"", **(files or {})}
     contents[f"{info}/METADATA"] = metadata.encode()
     contents[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n".encode()

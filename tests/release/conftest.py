@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from builder.registry.client import Remote
 from builder.registry.layout import Layout
 from builder.registry.values import Repository
 
-Open = Callable[[], Repository]
-
 
 @pytest.fixture(params=["layout", pytest.param("registry", marks=pytest.mark.registry)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
@@ -22,6 +19,12 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
         return Layout(tmp_path / "target")
     host = request.getfixturevalue("registry_host")
     return Remote.open(RegistryRef(host, f"release/{uuid.uuid4().hex[:12]}"), environ={}, reporter=SilentReporter())
+
+
+@pytest.fixture
+def repository_name() -> str:
+    """A repository nobody else uses."""
+    return f"release/{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -24,12 +25,24 @@ def base_layer(tmp_path_factory: pytest.TempPathFactory) -> images.Tarred:
     return images.tar_of_folder(folder)
 
 
-MakeImage = Callable[..., RunnableImage]
+class MakeImage(Protocol):
+    """Makes an image of the base, wheels and labels."""
+
+    def __call__(
+        self,
+        *,
+        wheels: Sequence[Path] = (),
+        packages: Mapping[str, str] | None = None,
+        backend: str = "cpu",
+        warmup: Sequence[str] = (),
+        config: Mapping[str, object] | None = None,
+        tag: str = "test",
+    ) -> RunnableImage:
+        """`packages` defaults to what the wheels' names say; `config` is merged into the image's own."""
 
 
-@pytest.fixture
-def make_image(tmp_path: Path, base_layer: images.Tarred) -> MakeImage:
-    """Makes an image of the base, wheels and labels in the layout tmp_path/layout."""
+def image_maker(folder: Path, base_layer: images.Tarred) -> MakeImage:
+    """Makes images in the layout folder/layout."""
 
     def make(
         *,
@@ -40,9 +53,9 @@ def make_image(tmp_path: Path, base_layer: images.Tarred) -> MakeImage:
         config: Mapping[str, object] | None = None,
         tag: str = "test",
     ) -> RunnableImage:
-        folder = tmp_path / f"venv-{tag}"
-        folder.mkdir()
-        images.venv_root(folder, wheels)
+        venv = folder / f"venv-{tag}"
+        venv.mkdir()
+        images.venv_root(venv, wheels)
         told = packages
         if told is None:
             told = dict(wheel.name.split("-")[:2] for wheel in wheels)
@@ -54,8 +67,14 @@ def make_image(tmp_path: Path, base_layer: images.Tarred) -> MakeImage:
         }
         if warmup:
             values[labels.WARMUP] = json.dumps({"command": list(warmup), "timeout": 60})
-        layout = Layout(tmp_path / "layout")
-        images.write_image(layout, [base_layer, images.tar_of_folder(folder)], labels=values, config=config, tag=tag)
+        layout = Layout(folder / "layout")
+        images.write_image(layout, [base_layer, images.tar_of_folder(venv)], labels=values, config=config, tag=tag)
         return images.opened(layout, tag)
 
     return make
+
+
+@pytest.fixture
+def make_image(tmp_path: Path, base_layer: images.Tarred) -> MakeImage:
+    """Images in the layout tmp_path/layout."""
+    return image_maker(tmp_path, base_layer)

@@ -5,33 +5,60 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from builder.errors import BadInput
+from builder.errors import BadInput, CannotTell
 from builder.events import SilentReporter
 from builder.matrix.values import RunLine
-from builder.smoke.builtin import BuiltinRunner
+from builder.smoke.builtin import MODES, BuiltinRunner, Mode, why_not
 from builder.smoke.run import run_command
-from builder.smoke.values import Bind, Command, Completed
-from tests.smoke.conftest import MakeImage
+from builder.smoke.values import Bind, Command, Completed, Container
+from tests.services import REQUIRE_VARIABLE
+from tests.smoke import images
+from tests.smoke.conftest import MakeImage, image_maker
 
 PYTHON = "/opt/venv/bin/python"
 
 
+@pytest.fixture(scope="module", params=MODES)
+def mode(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mode:
+    asked: Mode = request.param
+    if asked == "root" and os.geteuid() != 0:
+        pytest.skip("only root can run programs without a user namespace")
+    if told := why_not(tmp_path_factory.mktemp("trial")):
+        if os.environ.get(REQUIRE_VARIABLE) == "1":
+            pytest.fail(told, pytrace=False)
+        pytest.skip(told)
+    return asked
+
+
 @pytest.fixture
-def runner(tmp_path: Path) -> BuiltinRunner:
-    return BuiltinRunner(scratch=tmp_path / "scratch", reporter=SilentReporter())
+def runner(mode: Mode, tmp_path: Path) -> BuiltinRunner:
+    return BuiltinRunner(scratch=tmp_path / "scratch", reporter=SilentReporter(), modes=(mode,))
+
+
+@pytest.fixture(scope="module")
+def container(mode: Mode, tmp_path_factory: pytest.TempPathFactory, base_layer: images.Tarred) -> Iterator[Container]:
+    """One unpacked image for all tests that need no other: nothing stays behind between programs."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    runner = BuiltinRunner(scratch=folder / "scratch", reporter=SilentReporter(), modes=(mode,))
+    with runner.open(image_maker(folder, base_layer)(), run=RunLine()) as opened:
+        yield opened
+
+
+def run(container: Container, *argv: str, timeout: float = 60, **options: Any) -> Completed:
+    return container.run(Command(argv=argv, timeout=timeout, **options))
 
 
 def python(program: str) -> tuple[str, ...]:
     return (PYTHON, "-c", program)
 
 
-def test_a_program_sees_the_image_and_not_the_machine(
-    make_image: MakeImage, runner: BuiltinRunner, tmp_path: Path
-) -> None:
+def test_a_program_sees_the_image_and_not_the_machine(container: Container, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
     program = f"""
@@ -53,7 +80,7 @@ print(json.dumps({{
 """
     os.environ["LEAKED"] = "1"
     try:
-        done = run_command(make_image(), python(program), runner=runner, timeout=60)
+        done = run(container, *python(program))
     finally:
         del os.environ["LEAKED"]
     assert done.code == 0, done.stderr.decode()
@@ -84,7 +111,7 @@ except OSError as error:
     assert done.stdout.decode().split() == ["0", "-1", "1", "30"], done.stderr.decode()
 
 
-def test_the_network_is_loopback_alone_unless_asked_for(make_image: MakeImage, runner: BuiltinRunner) -> None:
+def test_the_network_is_loopback_alone_unless_asked_for(container: Container) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         program = f"""
@@ -97,10 +124,8 @@ try:
 except OSError:
     print("cut")
 """
-        image = make_image()
-        with runner.open(image, run=RunLine()) as container:
-            cut = container.run(Command(argv=python(program), timeout=60))
-            reached = container.run(Command(argv=python(program), timeout=60, network=True))
+        cut = run(container, *python(program))
+        reached = run(container, *python(program), network=True)
     assert cut.stdout == b"cut\n", cut.stderr.decode()
     assert reached.stdout == b"reached\n", reached.stderr.decode()
 
@@ -139,22 +164,20 @@ open("/tmp/left", "w").close()
         ("import os\nif os.fork(): os._exit(3)\nimport time; time.sleep(30)", 3),
     ],
 )
-def test_exit_statuses_are_those_of_a_shell(
-    make_image: MakeImage, runner: BuiltinRunner, program: str, code: int
-) -> None:
-    assert run_command(make_image(), python(program), runner=runner, timeout=60).code == code
+def test_exit_statuses_are_those_of_a_shell(container: Container, program: str, code: int) -> None:
+    assert run(container, *python(program)).code == code
 
 
 @pytest.mark.parametrize(("name", "code"), [("no-such-program", 127), ("/etc/passwd", 126), ("/app", 126)])
-def test_what_cannot_be_executed(make_image: MakeImage, runner: BuiltinRunner, name: str, code: int) -> None:
-    done = run_command(make_image(), (name,), runner=runner, timeout=60)
+def test_what_cannot_be_executed(container: Container, name: str, code: int) -> None:
+    done = run(container, name)
     assert done.code == code
     assert name.encode() in done.stderr
 
 
-def test_a_program_that_hangs_is_stopped_with_its_children(make_image: MakeImage, runner: BuiltinRunner) -> None:
+def test_a_program_that_hangs_is_stopped_with_its_children(container: Container) -> None:
     program = "import os, time\nos.fork()\nos.setsid()\nprint('up', flush=True)\ntime.sleep(600)"
-    done = run_command(make_image(), python(program), runner=runner, timeout=2)
+    done = run(container, *python(program), timeout=2)
     assert done.timed_out
     assert b"up" in done.stdout
     assert not _processes_with("time.sleep(600)")
@@ -199,3 +222,12 @@ def test_a_user_by_name_is_looked_up_in_the_image(make_image: MakeImage, runner:
         timeout=60,
     )  # fmt: skip
     assert done.stdout == b"65534 65534\n"
+
+
+def test_a_machine_that_allows_nothing_is_told_with_the_mend(make_image: MakeImage, tmp_path: Path) -> None:
+    runner = BuiltinRunner(scratch=tmp_path / "scratch", reporter=SilentReporter(), modes=())
+    with pytest.raises(CannotTell) as caught:
+        run_command(make_image(), python("pass"), runner=runner, timeout=60)
+    assert caught.value.exit_code == 4
+    assert "--runner docker" in caught.value.fix
+    assert list((tmp_path / "scratch").iterdir()) == []

@@ -35,6 +35,9 @@ class Rule:
     speaks: Callable[[Backend], bool] = lambda backend: True
     """Whether the backend's tables hold what the rule reads, beyond the kind."""
 
+    toolkit_of_set: bool = False
+    """Whether a toolkit nobody named may be that of the packages asked for."""
+
 
 def _has_targets(backend: Backend) -> bool:
     return backend.spec.targets != "none"
@@ -45,8 +48,20 @@ def _has_driver_limits(backend: Backend) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(name="driver-floor", keys=("toolkit", "driver"), kinds=("driver-floor",), check=driver_floor),
-    Rule(name="driver-window", keys=("toolkit", "driver"), kinds=("driver-window",), check=driver_window),
+    Rule(
+        name="driver-floor",
+        keys=("toolkit", "driver"),
+        kinds=("driver-floor",),
+        check=driver_floor,
+        toolkit_of_set=True,
+    ),
+    Rule(
+        name="driver-window",
+        keys=("toolkit", "driver"),
+        kinds=("driver-window",),
+        check=driver_window,
+        toolkit_of_set=True,
+    ),
     Rule(name="device-known", keys=("device",), kinds=("device",), check=device_known),
     Rule(
         name="device-driver",

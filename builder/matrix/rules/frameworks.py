@@ -10,9 +10,17 @@ from builder.matrix.question import Question
 from builder.matrix.sets import agrees, describe, set_tables, toolkit_agrees
 from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
-from builder.matrix.versions import bound, parse, sort_key, within
+from builder.matrix.versions import bound, is_exact, parse, sort_key, within
 
-__all__ = ["framework_label", "framework_libc", "framework_machine", "framework_python", "framework_set"]
+__all__ = [
+    "framework_label",
+    "framework_libc",
+    "framework_machine",
+    "framework_python",
+    "framework_set",
+    "python_fits",
+    "set_toolkit",
+]
 
 
 def _led(question: Question, backend: Backend) -> list[tuple[Table, str]]:
@@ -42,6 +50,16 @@ def _chosen(question: Question, backend: Backend) -> list[Row]:
             if others and (question.toolkit is None or toolkit_agrees(row, question.toolkit) is not False):
                 rows.append(row)
     return rows
+
+
+def set_toolkit(question: Question, backend: Backend) -> tuple[str, str] | None:
+    """Toolkit and name of the set that the packages asked for are, when it is one: the default build, or the only."""
+    rows = [row for row in _chosen(question, backend) if row.text("toolkit") is not None]
+    rows = [row for row in rows if row.flag("default")] or rows
+    toolkits = {row.text("toolkit_release") or row.text("toolkit") or "" for row in rows}
+    if len(toolkits) != 1 or not is_exact(next(iter(toolkits))):
+        return None
+    return toolkits.pop(), rows[0].text("set") or ""
 
 
 def framework_set(question: Question, backend: Backend) -> RuleVerdict | None:

@@ -1,0 +1,118 @@
+"""`builder dockerfile`: print the Dockerfile of one backend, or write it with everything it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.console import Console, project_option, shared_options
+
+if TYPE_CHECKING:
+    from builder.image.dockerfile import Dockerfile
+    from builder.image.values import ImagePlan
+
+__all__ = ["command"]
+
+
+@click.command()
+@shared_options
+@project_option
+@click.option("--backend", required=True, help="Backend, e.g. cuda.")
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Also write it to this new folder, with its whole context: wheels, application and a built-in base to load.",
+)
+def command(console: Console, project: Path | None, backend: str, folder: Path | None) -> int:
+    """Print the Dockerfile of one backend.
+
+    It follows from the project file and the lock alone; nothing is fetched unless --write asks for the wheels.
+    """
+    from builder.image.dockerfile import build_line, context_document, public_base, render, run_line
+
+    plan = _plan(project, backend)
+    image, note = public_base(plan.lock.base)
+    made = render(plan, base_image=image, base_note=note)
+    if folder is not None:
+        _write(console, plan, made, folder)
+    document = {
+        "schema": "builder/dockerfile/1",
+        "verdict": "ok",
+        "backend": backend,
+        "dockerfile": made.text,
+        "context": context_document(made.context),
+        "build": build_line(plan),
+        "run": run_line(plan),
+    }
+    console.document(document, lambda: made.text)
+    return 0
+
+
+def _plan(project: Path | None, backend: str) -> ImagePlan:
+    from dataclasses import replace
+
+    from builder.image.dockerfile import run_line
+    from builder.image.labels import image_labels
+    from builder.image.values import ImagePlan, Wheelhouse
+    from builder.lock.files import lock_path, read_lock
+    from builder.matrix.load import load_backend
+    from builder.names import parse_backend
+    from builder.project.load import find_project, load_project
+
+    loaded = load_project(find_project(project or Path.cwd()))
+    lock = read_lock(lock_path(loaded.root, parse_backend(backend)))
+    plan = ImagePlan(
+        project=loaded,
+        lock=lock,
+        wheelhouse=Wheelhouse(files={}),
+        runtime=load_backend(backend).spec.runtime,
+        labels={},
+        created=lock.exclude_newer,
+    )
+    return replace(plan, labels=image_labels(loaded, lock, run_line=run_line(plan)))
+
+
+def _write(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:
+    import os
+    from dataclasses import replace
+    from functools import partial
+
+    from builder.errors import BadInput
+    from builder.image.base_layers import base_image
+    from builder.image.docker import base_archive, write_context
+    from builder.registry.open import open_repository
+    from builder.store import default_store
+    from builder.wheels.fetch import fetch
+    from builder.wheels.settings import read_index_settings
+
+    if folder.exists():
+        raise BadInput(f"{folder} is there already", why="a build context is written whole", fix="name a new folder")
+    store = default_store(os.environ)
+    wheels = fetch(
+        plan.lock.packages,
+        store,
+        reporter=console,
+        settings=read_index_settings(os.environ),
+        environ=os.environ,
+        offline=console.offline,
+    )
+    write_context(replace(plan, wheelhouse=wheels), made, folder)
+    console.note(f"wrote {folder}")
+    if plan.lock.base.packages or plan.lock.base.reference.startswith("oci:"):
+        base = base_image(
+            plan.lock.base,
+            plan.lock.arch,
+            store,
+            console,
+            offline=console.offline,
+            open_repository=partial(open_repository, environ=os.environ, offline=console.offline, reporter=console),
+        )
+        archive = folder / "base.tar"
+        with archive.open("wb") as file:
+            for chunk in base_archive(plan.lock, base):
+                file.write(chunk)
+        console.note(f"load the base first: docker load --input {archive}")

@@ -1,0 +1,140 @@
+"""What the commands that speak to a registry share: their options, and how evidence and refusals are shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli.console import Console, print_document, print_error
+from builder.errors import BadInput, Refused
+from builder.names import Digest, LayoutRef, Reference, parse_ref
+
+if TYPE_CHECKING:
+    from builder.registry.values import Repository
+    from builder.release.values import Evidence
+
+__all__ = [
+    "class_name",
+    "evidence_documents",
+    "expect_option",
+    "image_name",
+    "now",
+    "open_reference",
+    "parse_expected",
+    "plain_http_option",
+    "print_refusal",
+    "repository_reference",
+]
+
+
+def plain_http_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--plain-http`; without it http is spoken with registries on loopback only."""
+    return click.option(
+        "--plain-http",
+        is_flag=True,
+        help="Speak http, without TLS, with the registry; on loopback that is the default.",
+    )(function)
+
+
+def expect_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--expect`, the digest that the tag must point at now."""
+    return click.option(
+        "--expect", metavar="DIGEST", default=None, help="Refuse unless the tag points at this digest now."
+    )(function)
+
+
+def open_reference(console: Console, reference: Reference, *, plain_http: bool) -> Repository:
+    """The repository of a reference, with this process's environment."""
+    from builder.registry import open_repository
+
+    return open_repository(
+        reference,
+        environ=os.environ,
+        offline=console.offline,
+        plain_http=True if plain_http else None,
+        reporter=console,
+    )
+
+
+def repository_reference(text: str) -> Reference:
+    """Parse a reference that names a repository only."""
+    reference = parse_ref(text)
+    if reference.tag is not None or reference.digest is not None:
+        raise BadInput(
+            f"not a repository: {text!r}",
+            why="this command works on the tags of a whole repository",
+            fix=f"leave out {':' + reference.tag if reference.tag else '@' + str(reference.digest)}",
+        )
+    return reference
+
+
+def class_name(node_class: str | None) -> str:
+    """The name of a known node class or of a class file; of this machine when none is given."""
+    from builder.node import node_class as load
+    from builder.node import probe
+
+    return probe(None).name if node_class is None else load(node_class).name
+
+
+def parse_expected(text: str | None) -> Digest | None:
+    """The digest of `--expect`."""
+    return None if text is None else Digest.parse(text)
+
+
+def image_name(reference: Reference) -> str:
+    """What statements call the image: the repository's name, or the layout's folder."""
+    return reference.path.resolve().name if isinstance(reference, LayoutRef) else reference.repository
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the microsecond: two moves of a tag do not share it."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def evidence_documents(found: Iterable[Evidence]) -> list[dict[str, Any]]:
+    """Evidence as the JSON documents show it."""
+    return [
+        {
+            "digest": str(piece.digest),
+            "kind": piece.kind,
+            "artifact_type": piece.artifact_type,
+            "predicate_type": piece.predicate_type,
+            "summary": dict(piece.summary),
+        }
+        for piece in found
+    ]
+
+
+def print_refusal(console: Console, command: str, error: Refused, document: Mapping[str, Any]) -> int:
+    """Say no: the command's own document under --json, the error's text on stderr otherwise. Returns the exit code."""
+    if not console.json:
+        print_error(error)
+        return error.exit_code
+    print_document(
+        {
+            "schema": f"builder/{command}/1",
+            "verdict": "refused",
+            **document,
+            "kind": error.kind,
+            "what": error.what,
+            "why": error.why,
+            "fix": error.fix,
+        }
+    )
+    return error.exit_code
+
+
+def existing_file(*names: str, help: str, multiple: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: A002 - click's word
+    """An option that takes a file."""
+    return click.option(
+        *names,
+        type=click.Path(path_type=Path, dir_okay=False),
+        multiple=multiple,
+        default=() if multiple else None,
+        help=help,
+    )

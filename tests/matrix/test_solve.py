@@ -1,0 +1,283 @@
+"""The stacks the solver offers, and what it says of the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from builder.errors import BadInput
+from builder.matrix import Solution, Stack, load_tables, solve
+from builder.matrix.versions import within
+from builder.matrix.wants import meets
+from builder.node import NodeClass, node_class
+
+TABLES = load_tables()
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def solved(
+    backend: str,
+    *want: str,
+    python: str | None = "3.11",
+    arch: str = "x86_64",
+    toolkit: str | None = None,
+    node: NodeClass | None = None,
+    allow_unknown: bool = False,
+) -> Solution:
+    return solve(
+        TABLES,
+        backend=backend,
+        python=python,
+        arch=arch,
+        node_class=node,
+        toolkit=toolkit,
+        want=[Requirement(text) for text in want],
+        allow_unknown=allow_unknown,
+    )
+
+
+def first(backend: str, *want: str, python: str | None = "3.11", toolkit: str | None = None) -> Stack:
+    return solved(backend, *want, python=python, toolkit=toolkit).stacks[0]
+
+
+def with_driver(name: str, driver: str) -> NodeClass:
+    return dataclasses.replace(node_class(name), driver=driver)
+
+
+@pytest.mark.parametrize("backend", TABLES.names)
+def test_every_backend_has_at_least_three_generations_and_a_reason_for_each_cell(backend: str) -> None:
+    solution = solved(backend, python=None)
+    assert len({stack.constraints for stack in solution.stacks}) >= 3
+    for stack in solution.stacks:
+        cells = {reason.cell for reason in stack.why}
+        assert {*stack.frameworks, "python"} <= cells
+        assert stack.backend == backend
+        assert stack.unknown == ()
+        assert all(reason.why and reason.source for reason in stack.why)
+        for line in stack.constraints:
+            assert Requirement(line)
+        for pin in stack.indexes:
+            assert "{" not in pin.index
+
+
+def test_cpu_takes_the_labelled_build_from_the_cpu_index() -> None:
+    stack = first("cpu", "torch==2.13.0", "onnxruntime>=1.20")
+    assert stack.constraints == ("torch==2.13.0+cpu",)
+    assert stack.frameworks == {"torch": "2.13.0+cpu"}
+    assert [(pin.index, "torch" in pin.packages) for pin in stack.indexes] == [(CPU_INDEX, True)]
+    assert stack.toolkit is None
+    assert stack.base is None
+
+
+def test_without_a_framework_the_newest_stack_is_chosen_and_unknown_names_restrict_nothing() -> None:
+    assert solved("cpu").stacks == solved("cpu", "onnxruntime", "requests==2.0").stacks
+    assert first("cpu").frameworks == {"torch": "2.15.0+cpu"}
+
+
+def test_the_mend_of_the_trap_is_a_constraint() -> None:
+    """torch-npu 2.13.0 alone pulls the CUDA torch of the default index; the stack binds torch to the CPU build."""
+    stack = first("npu", "torch-npu==2.13.0", toolkit="9.1.0")
+    assert stack.constraints == ("torch-npu==2.13.0", "torch==2.13.0+cpu")
+    assert [(pin.index, "torch" in pin.packages) for pin in stack.indexes] == [(CPU_INDEX, True)]
+    assert "torch-npu" not in stack.indexes[0].packages
+
+
+def test_on_aarch64_the_unlabelled_build_is_taken_from_the_cpu_index() -> None:
+    stack = solved("npu", "torch-npu==2.13.0", toolkit="9.1.0", arch="aarch64").stacks[0]
+    assert stack.constraints == ("torch-npu==2.13.0", "torch==2.13.0")
+    assert stack.indexes[0].index == CPU_INDEX
+
+
+def test_a_toolkit_no_source_gives_is_unknown_never_invented() -> None:
+    refused = solved("npu", "torch-npu==2.13.0")
+    assert refused.stacks == ()
+    nearest = refused.refused[0]
+    assert (nearest.name, nearest.verdict) == ("torch-npu-2.13.0", "unknown")
+    assert "no source says which CANN" in nearest.rules[0].why
+    assert "--allow-unknown" in nearest.rules[0].fix
+    (stack,) = solved("npu", "torch-npu==2.13.0", allow_unknown=True).stacks
+    assert stack.toolkit is None
+    assert "no source says which CANN" in stack.unknown[0]
+    (named,) = solved("npu", "torch-npu==2.13.0", toolkit="9.1.0").stacks
+    assert (named.toolkit, named.unknown) == ("9.1.0", ())
+
+
+def test_what_a_source_vouches_for_goes_before_what_is_let_pass() -> None:
+    stacks = solved("npu", allow_unknown=True).stacks
+    unknown = [bool(stack.unknown) for stack in stacks]
+    assert unknown == sorted(unknown)
+    assert True in unknown
+    assert first("npu", "torch==2.9.0", toolkit="8.5.0").frameworks["torch-npu"] == "2.9.0"
+
+
+def test_a_labelled_want_is_met_by_the_labelled_build() -> None:
+    assert first("npu", "torch==2.9.0+cpu").frameworks["torch"] == "2.9.0+cpu"
+    assert first("cuda", "torch==2.13.0").constraints == ("torch==2.13.0",)
+    assert first("cuda", "torch==2.13.0").indexes == ()
+    labelled = first("cuda", "torch==2.13.0+cu130")
+    assert labelled.constraints == ("torch==2.13.0+cu130",)
+    assert labelled.indexes[0].index == "https://download.pytorch.org/whl/cu130"
+
+
+def test_a_named_toolkit_chooses_the_variant_and_its_index() -> None:
+    stack = first("cuda", "torch==2.13.0", toolkit="12.6")
+    assert stack.constraints == ("torch==2.13.0+cu126",)
+    assert stack.indexes[0].index == "https://download.pytorch.org/whl/cu126"
+    assert stack.toolkit == "12.6"
+    assert stack.runtime.env["NVIDIA_REQUIRE_CUDA"] == "cuda>=12.6"
+
+
+def test_stacks_are_newest_first() -> None:
+    lead = [stack.frameworks["torch"].partition("+")[0] for stack in solved("cuda", python=None).stacks]
+    assert lead[0] == "2.15.0"
+    assert lead == sorted(lead, key=lambda text: [int(part) for part in text.split(".")], reverse=True)
+
+
+def test_an_uncertain_row_needs_allow_unknown() -> None:
+    assert all("rocm10.0" not in stack.frameworks["torch"] for stack in solved("rocm", "torch").stacks)
+    assert any("rocm10.0" in stack.frameworks["torch"] for stack in solved("rocm", "torch", allow_unknown=True).stacks)
+
+
+def test_the_node_s_device_decides_between_builds() -> None:
+    assert first("cuda", "torch==2.13.0").toolkit == "13.0"
+    volta = solved("cuda", "torch<2.12", node=node_class("v100"))
+    assert "sm_70" in volta.stacks[0].archs
+    blackwell = solved("cuda", "torch==2.6.0", node=node_class("rtx5090"))
+    assert blackwell.stacks == ()
+    assert {rule.rule for refusal in blackwell.refused for rule in refusal.rules} >= {"framework-target"}
+    assert solved("rocm", "torch", node=node_class("mi355x")).stacks[0].archs.count("gfx950") == 1
+
+
+def test_the_node_s_driver_decides_between_toolkits() -> None:
+    stack = solved("cuda", "torch==2.13.0", node=with_driver("h100", "570.124.06")).stacks[0]
+    assert stack.toolkit == "12.6"
+    old = solved("cuda", "torch==2.13.0", node=with_driver("h100", "450.80.02"))
+    assert old.stacks == ()
+    assert {rule.rule for rule in old.refused[0].rules} >= {"driver-floor"}
+
+
+def test_a_requirement_the_runtime_would_refuse_refuses_the_stack() -> None:
+    """FR-05: the image's NVIDIA_REQUIRE_CUDA is stricter than minor-version compatibility."""
+    solution = solved("cuda", "torch==2.8.0", toolkit="12.8", node=with_driver("rtx3090", "550.144.03"))
+    assert solution.stacks == ()
+    (rule,) = [rule for rule in solution.refused[0].rules if rule.rule == "require-cuda"]
+    assert "cuda>=12.8" in rule.why
+    assert "550.144.03 offers 12.4" in rule.why
+    assert "minor-version compatibility does not lift that" in rule.why
+
+
+def test_a_driver_nobody_knows_is_said_to_be_unchecked() -> None:
+    stack = solved("cuda", "torch", node=node_class("h100")).stacks[0]
+    assert any(reason.cell == "driver" and "not checked" in reason.why for reason in stack.why)
+
+
+def test_a_node_of_another_backend_cannot_be_asked() -> None:
+    with pytest.raises(BadInput, match="node class mi300x is of backend rocm, not cuda"):
+        solved("cuda", node=node_class("mi300x"))
+
+
+def test_a_companion_binds_the_versions_it_was_made_with() -> None:
+    stack = first("npu", "vllm-ascend==0.23.0")
+    assert stack.frameworks["torch-npu"] == "2.10.0.post4"
+    assert stack.frameworks["torch"] == "2.10.0+cpu"
+    assert stack.frameworks["vllm"] == "0.23.0"
+    assert stack.toolkit == "9.1.0"
+    tensorrt = first("cuda", "torch-tensorrt")
+    assert "torch-tensorrt==2.14.*" in tensorrt.constraints
+    assert tensorrt.frameworks["torch"].startswith("2.14.")
+    assert (tensorrt.toolkit or "").startswith("13.")
+
+
+def test_vendor_bases_are_named_where_the_wheels_need_them() -> None:
+    assert first("npu", "torch-npu==2.9.0", toolkit="8.5.0").base == "quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11"
+    lite = solved("npu", "torch-npu==2.9.0", toolkit="8.5.0", node=node_class("ascend-310p3")).stacks[0]
+    assert lite.base == "quay.io/ascend/cann:8.5.0-310p-ubuntu22.04-py3.11"
+    missing = first("npu", "torch-npu==2.12.0", python="3.13")
+    assert missing.base is None
+    assert any(reason.cell == "base" and "name a base yourself" in reason.why for reason in missing.why)
+    neuron = first("neuron", "torch-neuronx==2.9.0.2.15.32035", python="3.12", toolkit="2.31.1")
+    assert neuron.base == "public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312-sdk2.31.1-ubuntu24.04"
+
+
+def test_a_pattern_of_toolkits_becomes_a_release_that_is_known() -> None:
+    stack = first("npu", "torch-npu==2.12.0.post2")
+    assert stack.toolkit == "9.1.0"
+    assert any("within 9.1.*" in reason.why for reason in stack.why)
+
+
+def test_python_and_architecture_refuse() -> None:
+    assert solved("cuda", "torch==2.15.0", python="3.10").stacks == ()
+    assert solved("tpu", "torch-tpu", arch="aarch64").stacks == ()
+    assert solved("tpu", "jax==0.12.0", python="3.11").stacks == ()
+    assert solved("tpu", "jax==0.12.0", python="3.12").stacks[0].constraints == (
+        "jax==0.12.0",
+        "jaxlib==0.12.0",
+        "libtpu==0.0.50.*",
+    )
+
+
+def test_markers_are_read_for_the_target() -> None:
+    assert first("cpu", "torch==2.13.0; python_version < '3.12'").frameworks["torch"] == "2.13.0+cpu"
+    assert first("cpu", "torch==2.13.0; python_version >= '3.12'").frameworks["torch"] == "2.15.0+cpu"
+    assert first("cpu", "torch==2.13.0; platform_machine == 'aarch64'").frameworks["torch"] == "2.15.0+cpu"
+
+
+def test_no_answer_tells_the_nearest_misses_first() -> None:
+    solution = solved("cuda", "torch>=2.99")
+    assert solution.stacks == ()
+    assert solution.refused[0].name == "torch-2.15.0-cu132"
+    assert "torch>=2.99 is asked for" in solution.refused[0].rules[0].why
+
+
+def test_a_toolkit_for_a_backend_without_one_cannot_be_asked() -> None:
+    with pytest.raises(BadInput, match="backend cpu has no toolkit"):
+        solved("cpu", toolkit="1.0")
+
+
+def test_the_same_question_has_the_same_answer_in_another_process() -> None:
+    program = (
+        "from builder.matrix import *; print([repr(solve(load_tables(), backend=b)) for b in load_tables().names])"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "bounds", "label", "met"),
+    [
+        ("2.13.0+cpu", "==2.13.0", None, True),
+        ("2.13.0", "==2.13.0+cpu", None, False),
+        ("2.13.0", "==2.13.0+cu130", "cu130", True),
+        ("2.13.*", "==2.13.1", None, True),
+        ("2.13.*", ">=2.9", None, True),
+        ("2.13.*", "<2.13", None, False),
+        (">=0.0.50", "==0.0.49", None, False),
+        (">=0.0.50", "==0.0.52", None, True),
+        ("2.12.0.post2", ">=2.12", None, True),
+    ],
+)
+def test_wants_against_cells(cell: str, bounds: str, label: str | None, met: bool) -> None:
+    assert meets(cell, SpecifierSet(bounds), label=label) is met
+
+
+def test_frameworks_keep_their_constraints() -> None:
+    for backend in TABLES.names:
+        for stack in solved(backend, python=None).stacks:
+            bounds = {Requirement(line).name: str(Requirement(line).specifier) for line in stack.constraints}
+            for name, version in stack.frameworks.items():
+                assert name in bounds
+                assert version.endswith("*") or within(version, bounds[name])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.console import Console, shared_options
-
-if TYPE_CHECKING:
-    from builder.registry.values import Repository
+from builder.cli.registry_options import open_reference, plain_http_option
 
 __all__ = ["command"]
 
@@ -42,15 +39,15 @@ def command(console: Console, image: str, node_class: str, allow: tuple[str, ...
     from builder.node.classes import node_class as find_class
     from builder.proof.document import proof_document, proof_text
     from builder.proof.prove import prove
-    from builder.registry.open import open_repository
+    from builder.registry import find_image
     from builder.store import default_store
 
     reference = parse_ref(image)
     node = find_class(node_class)
-    repository = open_repository(reference, environ=os.environ, offline=console.offline, reporter=console)
+    repository = open_reference(console, reference, plain_http=plain_http)
     proof = prove(
         repository,
-        reference.digest or reference.tag or _only_tag(repository, image),
+        find_image(reference, repository).digest,
         node,
         store=default_store(os.environ),
         reporter=console,
@@ -62,17 +59,6 @@ def command(console: Console, image: str, node_class: str, allow: tuple[str, ...
         lambda: proof_text(proof, reference=image, verdict=console.verdict, verbose=console.verbose),
     )
     return {"proven": 0, "refused": 1, "unknown": 4}[proof.answer]
-
-
-def _only_tag(repository: Repository, image: str) -> str:
-    """The tag meant by a reference without one: clear only where there is just one."""
-    from builder.errors import BadInput
-
-    tags = repository.tags()
-    if len(tags) == 1:
-        return tags[0]
-    why = f"{len(tags)} tags: {', '.join(tags[:5])}" if tags else "it holds no tagged image"
-    raise BadInput(f"{image} does not say which image", why=why, fix=f"add a tag or digest: {image}:TAG")
 
 
 def _settings(env: tuple[str, ...]) -> dict[str, str]:

@@ -153,7 +153,7 @@ def _required_by_runtime(backend: Backend, driver: str, env: Mapping[str, str]) 
     source = "NVIDIA Container Toolkit documentation, Constraints; matrices/cuda/driver-branch.toml"
     if offered is None:
         yield RuleVerdict(
-            rule="nvidia-require-cuda",
+            rule="require-cuda",
             verdict="unknown",
             why=f"the tables do not say which CUDA driver {driver} offers; the image asks for {text}",
             source=source,
@@ -161,10 +161,10 @@ def _required_by_runtime(backend: Backend, driver: str, env: Mapping[str, str]) 
         )
     elif offered >= wanted:
         why = f"the image asks the container runtime for {text}; driver {driver} offers CUDA {_dotted(offered)}"
-        yield RuleVerdict(rule="nvidia-require-cuda", verdict="supported", why=why, source=source)
+        yield RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
     else:
         yield RuleVerdict(
-            rule="nvidia-require-cuda",
+            rule="require-cuda",
             verdict="unsupported",
             why=f"the image asks the container runtime for {text}, driver {driver} offers CUDA {_dotted(offered)}; "
             "minor-version compatibility does not lift this check",

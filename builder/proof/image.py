@@ -63,23 +63,23 @@ class Image:
         return found
 
 
-def open_image(repository: Repository, reference: Digest | str, *, arch: Arch) -> Image:
-    """The image of this platform behind a digest or tag; of an index, the entry for `arch`."""
-    manifest = repository.manifest(reference)
+def open_image(repository: Repository, digest: Digest, *, arch: Arch) -> Image:
+    """The image of this platform under a digest; of an index, the entry for `arch`."""
+    manifest = repository.manifest(digest)
     if manifest is None:
-        raise BadInput(f"there is no image {reference}", fix="see builder images, or build it first")
+        raise BadInput(f"there is no image {digest}", fix="build or push it first")
     document = _json(manifest)
     if manifest.media_type in _INDEXES or "manifests" in document:
-        entry = _entry(document, arch, reference)
+        entry = _entry(document, arch, digest)
         manifest = repository.manifest(entry.digest)
         if manifest is None:
-            raise BadInput(f"the index {reference} names {entry.digest}, which is not there", fix="push it again")
+            raise BadInput(f"the index {digest} names {entry.digest}, which is not there", fix="push it again")
         document = _json(manifest)
     try:
         layers = tuple(Descriptor.from_json(layer) for layer in document["layers"])
         config = _config(repository, Descriptor.from_json(document["config"]))
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{reference} is not an image", why=f"its manifest lacks {error}") from error
+        raise BadInput(f"{digest} is not an image", why=f"its manifest lacks {error}") from error
     return Image(repository=repository, digest=manifest.digest, config=config, layers=layers)
 
 
@@ -90,7 +90,7 @@ def _json(manifest: Manifest) -> dict[str, Any]:
     return value
 
 
-def _entry(index: Mapping[str, Any], arch: Arch, reference: Digest | str) -> Descriptor:
+def _entry(index: Mapping[str, Any], arch: Arch, digest: Digest) -> Descriptor:
     wanted = Platform(arch).oci_arch
     entries = [Descriptor.from_json(entry) for entry in index.get("manifests") or []]
     for entry in entries:
@@ -99,7 +99,7 @@ def _entry(index: Mapping[str, Any], arch: Arch, reference: Digest | str) -> Des
             return entry
     there = ", ".join(sorted({str((entry.platform or {}).get("architecture", "no platform")) for entry in entries}))
     raise Refused(
-        f"{reference} has no image for linux/{wanted}",
+        f"{digest} has no image for linux/{wanted}",
         why=f"its index lists: {there or 'nothing'}",
         fix=f"build it for {arch}",
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from builder.audit.tables import Tables, load_tables
 from builder.errors import CannotTell, Refused
 from builder.events import Reporter
+from builder.image.labels import TOOLKIT
 from builder.matrix.load import Backend, load_backend
 from builder.names import Digest
 from builder.node.values import NodeClass
@@ -29,7 +30,6 @@ __all__ = ["prove", "prove_image"]
 _ANSWERS: Mapping[Weight, Answer] = {"required": "refused", "undecided": "unknown", "optional": "proven"}
 """What a fault of that weight makes of the whole."""
 
-_TOOLKIT_LABEL = "org.builder.toolkit"
 _TOOLKIT_PACKAGES = {
     "cuda": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11"),
     "rocm": ("rocm-sdk-core", "rocm"),
@@ -40,7 +40,7 @@ _TOOLKIT_ENV = {"cuda": ("CUDA_VERSION",), "rocm": ("ROCM_VERSION",), "npu": ("C
 
 def prove(
     repository: Repository,
-    reference: Digest | str,
+    digest: Digest,
     node: NodeClass,
     *,
     store: Store,
@@ -48,13 +48,13 @@ def prove(
     allow: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
 ) -> Proof:
-    """Whether the image behind `reference` will load on `node`.
+    """Whether the image `digest` (a manifest, or an index of several platforms) will load on `node`.
 
     `allow` holds glob patterns of paths in the image whose faults are known and accepted; `env` is what a set-up
     script or the orchestrator adds to the image's own environment. Reads every layer once and remembers what it saw in
     the store.
     """
-    image = open_image(repository, reference, arch=node.arch).with_env(env or {})
+    image = open_image(repository, digest, arch=node.arch).with_env(env or {})
     root = RootFs.of(image.index(store=store, reporter=reporter))
     return prove_image(image, root, node, backend=load_backend(node.backend), tables=load_tables(), allow=allow)
 
@@ -170,9 +170,8 @@ def _notes(link: LinkResult, node: NodeClass, *, cpu_said: bool) -> Iterator[str
 
 def _toolkit(backend: str, config: ImageConfig, dists: Distributions) -> tuple[str | None, str]:
     """The toolkit version the image is for, and what says so."""
-    for label in (f"org.builder.{backend}.toolkit", _TOOLKIT_LABEL):
-        if config.labels.get(label):
-            return config.labels[label], f"label {label}"
+    if config.labels.get(TOOLKIT):
+        return config.labels[TOOLKIT], f"label {TOOLKIT}"
     for name in _TOOLKIT_PACKAGES.get(backend, ()):
         found = dists.by_name.get(name)
         if found is not None:

@@ -170,7 +170,7 @@ def test_fr_05_the_container_runtime_is_stricter_than_the_driver() -> None:
     assert driver("550.144.03").answer == "proven"
     found = driver("550.144.03", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.8"})
     assert found.answer == "refused"
-    (rule,) = [rule for rule in found.rules if rule.rule == "nvidia-require-cuda"]
+    (rule,) = [rule for rule in found.rules if rule.rule == "require-cuda"]
     assert "offers CUDA 12.4" in rule.why
     assert driver("570.124.06", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.8"}).answer == "proven"
 

@@ -27,8 +27,11 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="Environment that a set-up script or the orchestrator adds, such as LD_LIBRARY_PATH; repeat it.",
 )
+@plain_http_option
 @shared_options
-def command(console: Console, image: str, node_class: str, allow: tuple[str, ...], env: tuple[str, ...]) -> int:
+def command(
+    console: Console, image: str, node_class: str, allow: tuple[str, ...], env: tuple[str, ...], plain_http: bool
+) -> int:
     """Prove statically that an image loads on a node class.
 
     IMAGE is host/name:tag, host/name@sha256:… or oci:DIR[:tag]. Nothing is run and nothing is unpacked: every library

@@ -120,13 +120,16 @@ class Uv:
                     entry["exclude-newer"] = False
                 indexes.append(entry)
             sources[name] = {"index": locations[pinned.location]}
-        # The default index comes first, so that of equal versions its file is taken: a lock that names the public
-        # file can be used on any machine. uv reads the order of the list; `default` only says that there is no other.
-        for number, url in enumerate(request.settings.indexes):
+        # When all indexes count, the default one comes first, so that of equal versions its file is taken: a lock that
+        # names the public file can be used on any machine. When the first index with a package is the only one asked,
+        # the default one comes last, or a stranger could publish there what is private elsewhere.
+        settings = request.settings
+        ordered = settings.indexes if settings.best_match else (*settings.indexes[1:], *settings.indexes[:1])
+        for number, url in enumerate(ordered):
             entry = {"name": f"index-{number}", "url": url}
             if url in request.undated:
                 entry["exclude-newer"] = False
-            if number == len(request.settings.indexes) - 1:
+            if number == len(ordered) - 1:
                 entry["default"] = True
             indexes.append(entry)
         tool: dict[str, Any] = {"index": indexes, "sources": sources}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,6 +16,7 @@ from builder.lock.trap import blocked
 from builder.matrix.values import IndexPin
 from builder.names import Digest
 from builder.project.values import BackendOptions
+from builder.wheels.settings import read_index_settings
 from builder.wheels.transport import IndexUnreachable
 from tests.lock.conftest import Locker, stack
 from tests.lock.indexes import Index, make_wheel
@@ -310,6 +312,34 @@ def test_of_equal_versions_the_default_indexs_file_is_taken(
     vendor.add(make_wheel(tmp_path, "only-here", "1.0"))
     lock = locker.with_settings(extra_index_urls=(vendor.url,)).lock(stack("cpu"), "leaf", "only-here")
     assert [package.index for package in lock.packages] == [default.url, vendor.url]
+
+
+def test_indexes_of_uvs_and_pips_own_files_are_used(
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+) -> None:
+    default.add(make_wheel(tmp_path, "leaf", "1.0"))
+    vendor.add(make_wheel(tmp_path, "only-here", "1.0"))
+    linked = make_wheel(tmp_path / "links", "linked", "1.0")
+    uv_toml, pip_conf = tmp_path / ".config/uv/uv.toml", tmp_path / ".config/pip/pip.conf"
+    for path in (uv_toml, pip_conf):
+        path.parent.mkdir(parents=True)
+    uv_toml.write_text(f'[[index]]\nname = "mirror"\nurl = "{default.url}"\ndefault = true\n')
+    pip_conf.write_text(f"[global]\nextra-index-url = {vendor.url}\nfind-links = {linked.parent}\n")
+    locker.settings = read_index_settings(locker.environ)
+    lock = locker.lock(stack("cpu"), "leaf", "only-here", "linked")
+    assert [package.index for package in lock.packages] == [default.url, linked.parent.as_uri(), vendor.url]
+
+
+def test_an_index_known_to_uv_alone_gives_a_package_it_has_first(
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+) -> None:
+    """uv's rule against dependency confusion: the first index that has a name is the only one asked for it."""
+    default.add(make_wheel(tmp_path, "private", "9.0"))
+    vendor.add(make_wheel(tmp_path, "private", "1.0"))
+    locker.environ["UV_INDEX"] = vendor.url
+    locker.settings = replace(read_index_settings(locker.environ), index_url=default.url)
+    (private,) = locker.lock(stack("cpu"), "private").packages
+    assert (private.version, private.index) == ("1.0", vendor.url)
 
 
 def test_overrides_replace_what_packages_ask_for(locker: Locker, default: Index, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
 from builder.audit.graph import InstalledFile, chains_of, installed_files, same_paths, same_sonames
 from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
@@ -21,7 +22,6 @@ from builder.audit.wheel import SCAN_VERSION, wheel_facts
 from builder.errors import BadInput, where_path
 from builder.events import Reporter
 from builder.lock.policy import PackagePolicy, load_package_policy
-from builder.lock.target import marker_environment
 from builder.lock.values import Lock, LockedPackage
 from builder.names import Digest
 from builder.store import Store
@@ -70,7 +70,7 @@ def audit_wheel(
     exceptions: Iterable[AuditException] = (),
     today: date | None = None,
 ) -> TargetAudit:
-    """Audit one wheel file. `environment` is the target's marker environment (`builder.lock.target`).
+    """Audit one wheel file. `environment` is the target's marker environment (`builder.audit.environment`).
 
     `digest` is the file's, when the caller knows it (a store's blob); it is computed otherwise.
     Raises `BadInput` when the file is no wheel at all; damage that still lets it be read is a finding.

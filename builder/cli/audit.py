@@ -62,9 +62,9 @@ def command(
 ) -> int:
     """TARGET is a wheel file, a folder of wheels, a lock, or a requirement such as catboost==1.2.8."""
     from builder.audit.audit import audit_lock, audit_wheels
+    from builder.audit.environment import marker_environment
     from builder.audit.policy import load_exceptions
     from builder.lock.files import read_lock
-    from builder.lock.target import marker_environment
     from builder.names import parse_backend
     from builder.report.places import lock_places
     from builder.store import default_store

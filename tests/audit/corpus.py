@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import cast
 
 from builder.audit.audit import audit_wheel, load_rules
+from builder.audit.environment import marker_environment
 from builder.audit.values import TargetAudit
 from builder.errors import BuilderError
 from builder.lock.simple import Pages
-from builder.lock.target import marker_environment
 from builder.names import Arch, Digest
 from builder.store import Store
 from builder.wheels.fetch import receive

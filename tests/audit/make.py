@@ -16,8 +16,8 @@ import pytest
 
 from builder.audit.audit import Rules, load_rules
 from builder.audit.audit import audit_wheel as audit
+from builder.audit.environment import marker_environment
 from builder.audit.values import TargetAudit
-from builder.lock.target import marker_environment
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"
 RUNTIME_MARK = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")

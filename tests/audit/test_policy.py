@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from builder.audit.audit import audit_wheel, load_rules
+from builder.audit.environment import marker_environment
 from builder.audit.judge import TOKENS
 from builder.audit.policy import leaves_wheel, load_audit_policy, load_exceptions
 from builder.audit.tables import load_tables
 from builder.audit.values import TargetAudit
 from builder.errors import BadInput
-from builder.lock.target import marker_environment
 from builder.resources import policies_dir
 from builder.store import Store
 from tests.audit.make import library, wheel

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from builder.proof.values import CpuNeed, DeviceCoverage, Proof, SymbolVersion, Unresolved
+from builder.proof.values import Assumption, CpuNeed, DeviceCoverage, Proof, SymbolVersion, Unresolved
 
 __all__ = ["SCHEMA", "proof_document", "proof_text"]
 
 SCHEMA = "builder/prove/1"
-_SHOWN = 8
+_SHOWN = 6
 
 
 def proof_document(proof: Proof, *, reference: str) -> dict[str, Any]:
@@ -73,10 +73,7 @@ def proof_text(proof: Proof, *, reference: str, verdict: Callable[[str], str], v
 def _faults(proof: Proof, verbose: bool) -> Iterator[str]:
     link = proof.link
     deciding = [fault for fault in link.unresolved if fault.weight != "optional"]
-    for fault in deciding[: None if verbose else _SHOWN]:
-        yield from _unresolved(fault)
-    if len(deciding) > _SHOWN and not verbose:
-        yield f"  … and {len(deciding) - _SHOWN} more (--verbose or --json)"
+    yield from _grouped(deciding, None if verbose else _SHOWN)
     for version in link.versions:
         if version.weight != "optional" or verbose:
             yield from _version(version)
@@ -85,13 +82,10 @@ def _faults(proof: Proof, verbose: bool) -> Iterator[str]:
         if need.answer != "proven" or verbose:
             yield f"  {need.object}"
             yield f"    {need.why}"
-    for assumption in link.assumed[: None if verbose else _SHOWN]:
-        yield f"  assumed  {assumption.object}"
-        yield f"    needs {assumption.needed}, taken from {assumption.provider}: {assumption.why}"
+    yield from _assumed(link.assumed, None if verbose else _SHOWN)
     optional = [fault for fault in link.unresolved if fault.weight == "optional"]
     if verbose:
-        for fault in optional:
-            yield from _unresolved(fault)
+        yield from _grouped(optional, None)
     elif optional:
         counts = Counter(fault.needed for fault in optional)
         names = ", ".join(name for name, _ in counts.most_common(4))
@@ -102,19 +96,41 @@ def _more(counts: Mapping[str, int]) -> str:
     return f" and {len(counts) - 4} more" if len(counts) > 4 else ""
 
 
-def _unresolved(fault: Unresolved) -> Iterator[str]:
-    yield f"  {fault.weight}: {fault.object}"
-    yield f"    needs {fault.needed}: {fault.why}"
-    if fault.opened != fault.object:
-        yield f"    loaded because of {fault.opened} ({fault.role})"
-    if fault.searched:
-        shown = fault.searched[:4]
-        more = f", and {len(fault.searched) - 4} more" if len(fault.searched) > 4 else ""
-        yield f"    searched {', '.join(shown)}{more}"
-    if fault.nearest:
-        yield f"    nearest  {fault.nearest}"
-    if fault.fix:
-        yield f"    fix      {fault.fix}"
+def _assumed(assumed: Sequence[Assumption], limit: int | None) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for assumption in assumed:
+        groups.setdefault((assumption.object, assumption.why), []).append(assumption.needed)
+    for (path, why), names in list(groups.items())[:limit]:
+        yield f"  assumed: {path}"
+        yield f"    needs {', '.join(names)}: {why}"
+    if limit is not None and len(groups) > limit:
+        yield f"  … and {len(groups) - limit} more assumptions (--verbose or --json)"
+
+
+def _grouped(faults: Sequence[Unresolved], limit: int | None) -> Iterator[str]:
+    """Faults by the object that asks: what it needs, then where that was looked for."""
+    groups: dict[tuple[str, str], list[Unresolved]] = {}
+    for fault in faults:
+        groups.setdefault((fault.weight, fault.object), []).append(fault)
+    for (weight, path), group in list(groups.items())[:limit]:
+        yield f"  {weight}: {path}"
+        if group[0].opened != path:
+            yield f"    loaded because of {group[0].opened} ({group[0].role})"
+        alike: dict[tuple[str, str | None, str], list[str]] = {}
+        for fault in group:
+            alike.setdefault((fault.why, fault.nearest, fault.fix), []).append(fault.needed)
+        for (why, nearest, fix), names in alike.items():
+            yield f"    needs {', '.join(names)}: {why}"
+            if nearest:
+                yield f"      nearest {nearest}"
+            if fix:
+                yield f"      fix: {fix}"
+        if group[0].searched:
+            places = [place.replace(f" of {path})", ")") for place in group[0].searched]
+            more = f", and {len(places) - 4} more" if len(places) > 4 else ""
+            yield f"    searched {', '.join(places[:4])}{more}"
+    if limit is not None and len(groups) > limit:
+        yield f"  … and {len(groups) - limit} more objects (--verbose or --json)"
 
 
 def _version(version: SymbolVersion) -> Iterator[str]:

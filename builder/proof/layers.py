@@ -43,7 +43,7 @@ _KEPT = re.compile(
 )
 _KEPT_LIMIT = 16 << 20
 _PYTHON_LIMIT = 4 << 20
-_LOADS = (b"CDLL", b"LoadLibrary", b"PyDLL", b"dlopen")
+_LOADS = (b"CDLL", b"LoadLibrary", b"PyDLL", b"dlopen", b"load_library")
 _LIBRARY_NAME = re.compile(rb"lib[A-Za-z0-9_.+-]+\.so(?:\.[0-9]+)*")
 _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 _WHITEOUT = ".wh."

@@ -167,19 +167,27 @@ class Linker:
         if python is None or interpreter is None:
             return 0
         modules = [path for path, item in self.native.items() if importable(path, item, interpreter)]
-        failing: list[str] = []
+        failing: list[tuple[_Opened, Process]] = []
         for path in modules:
             process = self._import(python, path)
-            if process.missing:
-                failing.append(path)
-                continue
-            self._note(process, self._module(path, interpreter))
-            for item in process.objects[len(python.objects) :]:
-                self.loaders.setdefault(self._real(item), path)
-        for path in failing:
             opened = self._module(path, interpreter)
-            self._note(self._import_after(python, path), opened)
+            if process.missing:
+                failing.append((opened, process))
+                continue
+            self._note(process, opened)
+            self._brings(process, python, path)
+        for opened, process in failing:
+            # a module that refuses the image by itself need not drag along those that rely on it
+            if self._weight(opened, opened.path)[0] == "required":
+                self._brings(process, python, opened.path)
+        for opened, _ in failing:
+            self._note(self._import_after(python, opened.path), opened)
         return len(modules)
+
+    def _brings(self, process: Process, python: Process, module: str) -> None:
+        """Remember what importing a module puts into the process."""
+        for item in process.objects[len(python.objects) :]:
+            self.loaders.setdefault(self._real(item), module)
 
     def _libraries(self, python: Process | None) -> None:
         """Open what nothing above led to: plug-ins and libraries that other code opens by name."""
@@ -192,7 +200,12 @@ class Linker:
                 for place in self.root_loaders():
                     process.map_interpreter(place)
             process.open(path, process.program)
-            self._note(process, _Opened(path, "library", "optional", "nothing in the image needs it by name"))
+            if process.missing and python is not None and in_python:
+                process = self._import_after(python, path)
+            opened = _Opened(path, "library", "optional", "nothing in the image needs it by name")
+            if process.missing or process.versions:
+                opened = self._library(opened)
+            self._note(process, opened)
 
     def root_loaders(self) -> tuple[str, ...]:
         """The loaders in the image."""
@@ -204,7 +217,7 @@ class Linker:
         return process
 
     def _import_after(self, python: Process, path: str) -> Process:
-        """Import a module again with what other packages bring into the process first, as far as that is evident."""
+        """Open it again with what other packages evidently bring into the process before."""
         before: dict[str, str] = {}
         process = self._import(python, path)
         while True:
@@ -260,6 +273,13 @@ class Linker:
             return _Opened(path, "module", "undecided", "no distribution's RECORD lists it")
         return _Opened(path, "module", "required")
 
+    def _library(self, opened: _Opened) -> _Opened:
+        """A library that does not load, weighed by whether Python code of its distribution names it."""
+        owner = self.dists.owner(opened.path)
+        loading = [source for source, _ in self.dists.loading.get(owner.name, ())] if owner else []
+        found = self.reach.library(opened.path, loading) if loading else None
+        return opened if found is None else _Opened(opened.path, "library", found.weight, found.why)
+
     # --- what is noted
 
     def _note(self, process: Process, opened: _Opened) -> None:
@@ -287,7 +307,7 @@ class Linker:
             self.faults.host.setdefault(name, set()).update(asking)
             self.faults.inside[name] = self._real(item)
 
-    def _weight(self, opened: _Opened, asking: str) -> tuple[Weight, str]:
+    def _weight(self, opened: _Opened, asking: str, *, foreign: bool = False) -> tuple[Weight, str]:
         """How much a fault matters, and why not more than that."""
         pattern = next((glob for glob in self.allow if matches(glob, (asking, opened.path))), None)
         if pattern is not None:
@@ -295,15 +315,16 @@ class Linker:
         if opened.weight == "required" and opened.role == "module":
             owner = self.dists.owner(opened.path)
             if owner is not None:
-                return self.reach.weight(opened.path, site=owner.site, files=self.dists.files.get(owner.name, ()))
+                found = self.reach.module(opened.path, site=owner.site, files=self.dists.files.get(owner.name, ()))
+                # code for another backend stands under a condition that asks for its device
+                conditional = found.conditional and foreign
+                return ("optional" if conditional else found.weight), found.why
         return opened.weight, opened.why if opened.weight != "required" else ""
 
     def _unresolved(self, missing: Missing, opened: _Opened) -> Unresolved:
         asking = self._real(missing.asking)
-        weight, excuse = self._weight(opened, asking)
         foreign = self.libraries.foreign(missing.name, self.backend)
-        if foreign is not None and weight == "undecided":
-            weight = "optional"
+        weight, excuse = self._weight(opened, asking, foreign=foreign is not None)
         why = _why(missing)
         if foreign is not None:
             why += f"; it is {foreign.backend}'s {foreign.role}, the node is {self.backend}"
@@ -331,8 +352,11 @@ class Linker:
             return exact[0], f"put {folder} on the search path: LD_LIBRARY_PATH of the image, or an RPATH of {asking}"
         row = self.libraries.of(missing.name)
         nearest = self.names.nearest(missing.name)
+        owner = self.dists.owner(asking)
+        if self.libraries.foreign(missing.name, self.backend) is not None and owner is not None:
+            return nearest, f"use the build of {owner.name} {owner.version} for {self.backend}"
         if row is not None:
-            return nearest, f"it is {row.backend}'s {row.role}: use a base or a package that carries it"
+            return nearest, f"use a base or a package that carries {row.backend}'s libraries"
         return nearest, f"install the package that ships {missing.name}"
 
     def _version(self, fault: VersionMissing, opened: _Opened) -> SymbolVersion:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from builder.proof.values import Weight
 
-__all__ = ["Reach", "imports_of"]
+__all__ = ["Reach", "Reached", "imports_of"]
 
 Certainty = Literal["sure", "branch", "guarded"]
 """sure: runs whenever the module is imported. branch: stands under if, for or while. guarded: in a function, or the
@@ -31,75 +31,116 @@ Sources = Callable[[Iterable[str]], Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Graph:
-    files: Mapping[str, str]
-    """Module name to path."""
-    edges: Mapping[str, tuple[tuple[str, Certainty, int], ...]]
-    """Module name to what it imports: name, how sure, line."""
-    sure: Mapping[str, str]
-    """Modules that importing the distribution imports, with the place of the statement."""
+class Reached:
+    """How much it matters that a file does not load."""
+
+    weight: Weight
+    why: str
+    conditional: bool = False
+    """Imported under a condition, as code for another backend usually is."""
 
 
 class Reach:
-    """Answers for one image; sources of a distribution are read when one of its modules is first asked about."""
+    """Answers for one image; sources of a distribution are read when one of its files is first asked about."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._graphs: dict[str, _Graph] = {}
+        self._graphs: dict[tuple[str, ...], _Imports] = {}
+        self._loading: dict[tuple[str, ...], Mapping[str, bytes]] = {}
 
-    def weight(self, module: str, *, site: str, files: Iterable[str]) -> tuple[Weight, str]:
+    def library(self, path: str, loading: Iterable[str]) -> Reached | None:
+        """For a library that `loading`, the files of its distribution that load libraries, name as it is called.
+
+        What opens it may catch the failure, or fail later for want of it (torch.ops.load_library): undecided.
+        """
+        key = tuple(loading)
+        if key not in self._loading:
+            self._loading[key] = self._sources(key)
+        name = posixpath.basename(path)
+        words = "|".join(re.escape(word) for word in (name, name.partition(".so")[0]))
+        literal = re.compile(rf"""['"](?:{words})['"]""".encode())
+        for source, text in sorted(self._loading[key].items()):
+            found = literal.search(text)
+            if found:
+                line = text.count(b"\n", 0, found.start()) + 1
+                return Reached("undecided", f"named at {source}:{line}, in code that opens libraries")
+        return None
+
+    def module(self, module: str, *, site: str, files: Iterable[str]) -> Reached:
         """How much it matters that the module at path `module` does not load, and why.
 
         `site` is the folder its distribution is installed in, `files` all paths of that distribution.
         """
-        known = tuple(files)
-        key = f"{site} {module if not known else min(known)}"
+        key = (site, *files)
         if key not in self._graphs:
-            self._graphs[key] = self._graph(site, known)
-        graph = self._graphs[key]
+            names = {
+                _name(path, site): path for path in key[1:] if _SUFFIX.search(path) and path.startswith(f"{site}/")
+            }
+            texts = self._sources([path for path in names.values() if path.endswith(".py")])
+            self._graphs[key] = _Imports(names, texts)
+        imports = self._graphs[key]
         name = _name(module, site)
-        if name in graph.sure:
-            return "required", graph.sure[name]
-        mentions = [
-            (certainty, f"{graph.files[source]}:{line}")
-            for source, edges in graph.edges.items()
-            for target, certainty, line in edges
-            if target == name
-        ]
+        if name in imports.sure:
+            return Reached("required", imports.sure[name])
+        mentions = imports.mentions(name)
         if not mentions:
-            return "undecided", "no import statement of its distribution names it"
+            return Reached("undecided", "no import statement of its distribution names it")
         certainty, place = min(mentions, key=lambda item: ("sure", "branch", "guarded").index(item[0]))
         if certainty == "guarded":
-            return "optional", f"imported at {place}, inside a function or where the failure is caught"
+            return Reached("optional", f"imported at {place}, inside a function or where the failure is caught")
         if certainty == "branch":
-            return "undecided", f"imported at {place}, under a condition"
-        return "undecided", f"imported at {place}, which importing the distribution itself does not reach"
+            return Reached("undecided", f"imported at {place}, under a condition", conditional=True)
+        return Reached("undecided", f"imported at {place}, which importing the distribution itself does not reach")
 
-    def _graph(self, site: str, paths: tuple[str, ...]) -> _Graph:
-        files = {_name(path, site): path for path in paths if _SUFFIX.search(path) and path.startswith(f"{site}/")}
-        sources = self._sources([path for path in files.values() if path.endswith(".py")])
-        edges: dict[str, tuple[tuple[str, Certainty, int], ...]] = {}
-        for name, path in files.items():
-            if path in sources:
-                package = name if posixpath.basename(path) == "__init__.py" else name.rpartition(".")[0]
-                edges[name] = tuple(
-                    (step, certainty, line)
-                    for target, certainty, line in imports_of(sources[path], package)
-                    for step in _steps(target)
-                    if step in files
-                )
-        packages = {name for name, path in files.items() if posixpath.basename(path) == "__init__.py"}
+
+class _Imports:
+    """The import statements of one distribution; a file is parsed when something leads to it."""
+
+    def __init__(self, files: Mapping[str, str], texts: Mapping[str, bytes]) -> None:
+        self._files = files
+        self._texts = texts
+        self._edges: dict[str, tuple[tuple[str, Certainty, int], ...]] = {}
+        self.sure = self._follow()
+
+    def _follow(self) -> dict[str, str]:
+        """Modules that importing the distribution imports, with the place of the statement."""
+        packages = {name for name, path in self._files.items() if posixpath.basename(path) == "__init__.py"}
         sure = {
-            name: "importing its distribution imports it" for name in files if name.rpartition(".")[0] not in packages
+            name: "importing its distribution imports it"
+            for name in self._files
+            if not packages.intersection(list(_steps(name))[:-1])
         }
         waiting = list(sure)
         while waiting:
             source = waiting.pop()
-            for target, certainty, line in edges.get(source, ()):
+            for target, certainty, line in self._imports(source):
                 if certainty == "sure" and target not in sure:
-                    sure[target] = f"imported at {files[source]}:{line}"
+                    sure[target] = f"imported at {self._files[source]}:{line}"
                     waiting.append(target)
-        return _Graph(files, edges, sure)
+        return sure
+
+    def _imports(self, name: str) -> tuple[tuple[str, Certainty, int], ...]:
+        if name not in self._edges:
+            path = self._files[name]
+            package = name if posixpath.basename(path) == "__init__.py" else name.rpartition(".")[0]
+            self._edges[name] = tuple(
+                (step, certainty, line)
+                for target, certainty, line in imports_of(self._texts.get(path, b""), package)
+                for step in _steps(target)
+                if step in self._files
+            )
+        return self._edges[name]
+
+    def mentions(self, name: str) -> list[tuple[Certainty, str]]:
+        """Every import statement that leads to `name`: how sure, and where."""
+        word = name.rpartition(".")[2].encode()
+        return [
+            (certainty, f"{path}:{line}")
+            for source, path in self._files.items()
+            if word in self._texts.get(path, b"")
+            for target, certainty, line in self._imports(source)
+            if target == name
+        ]
 
 
 def _name(path: str, site: str) -> str:

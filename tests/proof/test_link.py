@@ -153,6 +153,51 @@ def test_a_plug_in_of_another_backend_is_optional(tree: Tree) -> None:
     assert "it is cuda's" in fault.why
 
 
+def test_a_library_that_python_code_names_is_undecided(tree: Tree) -> None:
+    tree.python()
+    tree.library("/stub/libtorch_cuda.so")
+    tree.library(f"{SITE}/pkg/_C.so", needs=["libtorch_cuda.so"])
+    tree.path("/stub/libtorch_cuda.so").unlink()
+    tree.write(f"{SITE}/pkg/__init__.py", "import torch\n\ntorch.ops.load_library(path('_C'))\n")
+    tree.distribution("pkg", "pkg/__init__.py", "pkg/_C.so")
+    fault = only(link(tree))
+    assert (fault.role, fault.weight) == ("library", "undecided")
+    assert f"named at {SITE}/pkg/__init__.py:3" in fault.why
+    assert fault.fix == "use the build of pkg 1.0 for cpu"
+
+
+def test_code_for_another_backend_under_a_condition(tree: Tree) -> None:
+    tree.python()
+    tree.library("/stub/libcudart.so.12")
+    tree.library("/stub/libelse.so")
+    tree.module("pkg/_cuda", needs=["libcudart.so.12"])
+    tree.module("pkg/_else", needs=["libelse.so"])
+    for name in ("libcudart.so.12", "libelse.so"):
+        tree.path(f"/stub/{name}").unlink()
+    tree.write(
+        f"{SITE}/pkg/__init__.py", "import torch\nif torch.cuda.is_available():\n    from . import _cuda, _else\n"
+    )
+    tree.distribution("pkg", "pkg/__init__.py", f"pkg/_cuda{SUFFIX}", f"pkg/_else{SUFFIX}")
+    weights = {fault.needed: fault.weight for fault in link(tree).unresolved}
+    assert weights == {"libcudart.so.12": "optional", "libelse.so": "undecided"}
+    # on a node of that backend the condition holds
+    weights = {fault.needed: fault.weight for fault in link(tree, backend="cuda").unresolved}
+    assert weights == {"libcudart.so.12": "undecided", "libelse.so": "undecided"}
+
+
+def test_a_library_opened_after_another_package(package: Tree) -> None:
+    package.module("base/_base", needs=["libfoo.so.1"], flags=["-Wl,-rpath,/opt/foo"])
+    package.write(f"{SITE}/base/lib/libfoo.so.1", package.path("/opt/foo/libfoo.so.1").read_bytes())
+    package.module("base/_base", needs=["libfoo.so.1"], flags=["-Wl,-rpath,$ORIGIN/lib"])
+    package.library(f"{SITE}/pkg/plugin.so", needs=["libfoo.so.1"])
+    package.path(f"{SITE}/pkg/_core{SUFFIX}").unlink()
+    package.distribution("base", f"base/_base{SUFFIX}", "base/lib/libfoo.so.1")
+    package.distribution("pkg", "pkg/__init__.py", "pkg/plugin.so", requires=["base"])
+    result = link(package)
+    assert result.unresolved == ()
+    assert [item.object for item in result.assumed] == [f"{SITE}/pkg/plugin.so"]
+
+
 def test_the_interpreter_of_conda_lends_its_rpath(tree: Tree) -> None:
     tree.python()
     tree.library("/opt/conda/lib/libfoo.so.1")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from builder.audit.tables import Tables, load_tables
 from builder.errors import CannotTell, Refused
 from builder.events import Reporter
-from builder.image.labels import TOOLKIT
+from builder.image.labels import BACKEND, TOOLKIT
 from builder.matrix.load import Backend, load_backend
 from builder.names import Digest
 from builder.node.values import NodeClass
@@ -64,7 +64,7 @@ def prove_image(
 ) -> Proof:
     """The proof from an image's tree and the tables; reads Python sources again only where a module does not load."""
     config = image.config
-    _same_machine(config, node)
+    _same_kind(config, node)
     rules = SearchRules.of_image(
         root,
         machine=MACHINES[node.arch],
@@ -119,7 +119,14 @@ def prove_image(
     )
 
 
-def _same_machine(config: ImageConfig, node: NodeClass) -> None:
+def _same_kind(config: ImageConfig, node: NodeClass) -> None:
+    made_for = config.labels.get(BACKEND)
+    if made_for is not None and made_for != node.backend:
+        raise Refused(
+            f"the image is for {made_for}, node class {node.name} is {node.backend}",
+            why=f"its label {BACKEND} says so",
+            fix=f"build it with --backend {node.backend}, or name a class of {made_for}",
+        )
     if config.arch is not None and config.arch != node.arch:
         raise Refused(
             f"the image is for {config.architecture}, node class {node.name} is {node.arch}",

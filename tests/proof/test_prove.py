@@ -106,6 +106,12 @@ def test_an_image_for_another_architecture(app: Tree, run_builder: RunBuilder, t
     assert error(result, 1)["what"] == "the image is for arm64, node class cpu-x86-64-v3 is x86_64"
 
 
+def test_an_image_for_another_backend(app: Tree, run_builder: RunBuilder, tmp_path: Path) -> None:
+    put_image(tmp_path / "l", [tar_of(app.root)], env=PATH, labels={"dev.builder.backend": "rocm"})
+    result = run_builder("prove", f"oci:{tmp_path}/l:t", "--node-class", "cpu-x86-64-v3", "--json")
+    assert error(result, 1)["what"] == "the image is for rocm, node class cpu-x86-64-v3 is cpu"
+
+
 def test_an_image_without_anything_to_start(tree: Tree, run_builder: RunBuilder, tmp_path: Path) -> None:
     result = run_builder("prove", image(tree, tmp_path / "l", argv=()), "--node-class", "cpu-x86-64-v3", "--json")
     assert result.returncode == 4

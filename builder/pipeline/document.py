@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from builder.audit.values import Finding
-from builder.lock.values import BlockedPackage
+from builder.lock.policy import load_package_policy
+from builder.lock.trap import summary
 from builder.pipeline.values import BuildOutcome
 from builder.smoke.document import report_document
 
 __all__ = ["build_document", "build_text"]
 
 _SHOWN = 6
-"""Blocked packages and findings named in the text; all of them are in the JSON."""
+"""Findings named in the text; all of them are in the JSON."""
 
 
 def build_document(outcome: BuildOutcome) -> dict[str, Any]:
@@ -69,8 +70,8 @@ def build_document(outcome: BuildOutcome) -> dict[str, Any]:
 def build_text(outcome: BuildOutcome, *, verdict: Callable[[str], str]) -> str:
     """What was built, or what refused it, why and how to mend it; `verdict` paints a verdict word."""
     lines: list[str] = []
-    if outcome.blocked:
-        lines += _blocked_text(outcome.blocked)
+    if outcome.blocked and outcome.lock:
+        lines.append(summary(outcome.blocked, outcome.lock, load_package_policy()))
     blocking = [(file, item) for file, item in _findings(outcome) if item.severity == "error"]
     for file, finding in blocking[:_SHOWN]:
         lines.append(f"{file}: {finding.evidence} ({finding.rule}, {finding.path})")
@@ -107,16 +108,3 @@ def _findings(outcome: BuildOutcome) -> list[tuple[str, Finding]]:
         return []
     found = [(target.file, finding) for target in outcome.audit.targets for finding in target.findings]
     return found + [("", finding) for finding in outcome.audit.graph_findings]
-
-
-def _blocked_text(blocked: tuple[BlockedPackage, ...]) -> list[str]:
-    lines = [f"{len(blocked)} packages of another backend"]
-    for row in blocked[:_SHOWN]:
-        lines.append(f"  {row.package} {row.version} ({row.backend}): {' → '.join(row.chain)}")
-        lines.append(f"    why: {row.why}")
-        if row.fix:
-            lines.append(f"    fix: {row.fix}")
-    if len(blocked) > _SHOWN:
-        names = ", ".join(row.package for row in blocked[_SHOWN:])
-        lines.append(f"  … and {len(blocked) - _SHOWN} more: {names}")
-    return lines

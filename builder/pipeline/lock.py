@@ -12,9 +12,10 @@ from builder.base.resolve import resolve_base
 from builder.base.values import LockedBase
 from builder.errors import BadInput, BuilderError, CannotTell, Refused, Where
 from builder.lock.engine import LockEngine
-from builder.lock.files import lock_path, read_lock, write_lock
+from builder.lock.files import lock_path, read_lock, requirements_path, write_lock
 from builder.lock.fresh import stale_reasons
 from builder.lock.make import make_lock
+from builder.lock.measure import measured
 from builder.lock.policy import load_package_policy
 from builder.lock.trap import blocked
 from builder.lock.values import Lock
@@ -65,17 +66,20 @@ def lock_project(
             previous, project=project, stack=stack, base=base_reference, engine=engine, exclude_newer=exclude_newer
         )
         if check or not (stale or upgrade):
+            if not (check or requirements_path(project.root, backend).exists()):
+                write_lock(previous, project.root)
             return LockOutcome(lock=previous, path=path, blocked=blocked(previous, policy), stale=stale)
         for reason in stale:
             work.reporter.note(f"the lock is stale: {reason}")
+    settings = read_index_settings(work.environ)
     lock = make_lock(
         project,
         stack,
         _base(base_reference, project, stack, None if upgrade else previous, work),
-        engine=open_engine(engine or "uv", work),
+        engine=open_engine(engine or (previous.engine.split()[0] if previous else "uv"), work),
         policy=policy,
         store=work.store,
-        settings=read_index_settings(work.environ),
+        settings=settings,
         environ=work.environ,
         exclude_newer=exclude_newer or now(work),
         reporter=work.reporter,
@@ -83,7 +87,7 @@ def lock_project(
         previous=None if upgrade else previous,
         unknown_allowed=stack.unknown,
     )
-    found = blocked(lock, policy)
+    found = measured(blocked(lock, policy), lock, settings=settings, environ=work.environ, offline=work.offline)
     if not found:
         write_lock(lock, project.root)
     return LockOutcome(lock=lock, path=path, blocked=found, written=not found)

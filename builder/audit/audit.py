@@ -1,0 +1,258 @@
+"""The audit's public door: one wheel, a folder of wheels, or a whole lock, for one backend."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from builder.audit.environment import marker_environment
+from builder.audit.facts import WheelFacts
+from builder.audit.graph import InstalledFile, chains_of, installed_files, same_paths, same_sonames
+from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
+from builder.audit.policy import AuditException, AuditPolicy, judge_wheel, load_audit_policy
+from builder.audit.tables import Tables, load_tables
+from builder.audit.values import AuditReport, TargetAudit
+from builder.audit.wheel import SCAN_VERSION, wheel_facts
+from builder.errors import BadInput, where_path
+from builder.events import Reporter
+from builder.lock.policy import PackagePolicy, load_package_policy
+from builder.lock.values import Lock, LockedPackage
+from builder.names import Digest
+from builder.store import Store
+from builder.wheels.archive import WheelArchive
+
+__all__ = ["RULES_VERSION", "Rules", "audit_folder", "audit_lock", "audit_wheel", "audit_wheels", "load_rules"]
+
+RULES_VERSION = 1
+"""Raised when the same facts lead to another verdict."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """Every table a verdict rests on."""
+
+    tables: Tables
+    packages: PackagePolicy
+    policy: AuditPolicy
+
+    @property
+    def version(self) -> str:
+        """Names tables and code together, e.g. `5.1-3f2a9c0b1d2e`; goes into reports."""
+        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}".encode())
+        return f"{SCAN_VERSION}.{RULES_VERSION}-{hasher.hexdigest()[:12]}"
+
+    def published_for(self, name: str) -> str | None:
+        """The backend a distribution's name says it is for, when it is for exactly one."""
+        row = next((row for row in self.packages.packages if fnmatchcase(name, row.pattern)), None)
+        return None if row is None or row.backend == "none" or row.also else row.backend
+
+
+def load_rules() -> Rules:
+    """The package's own tables, read and checked once per process."""
+    return Rules(tables=load_tables(), packages=load_package_policy(), policy=load_audit_policy())
+
+
+def audit_wheel(
+    path: Path,
+    filename: str,
+    *,
+    backend: str,
+    environment: Mapping[str, str],
+    store: Store | None,
+    digest: Digest | None = None,
+    rules: Rules | None = None,
+    exceptions: Iterable[AuditException] = (),
+    today: date | None = None,
+) -> TargetAudit:
+    """Audit one wheel file. `environment` is the target's marker environment (`builder.audit.environment`).
+
+    `digest` is the file's, when the caller knows it (a store's blob); it is computed otherwise.
+    Raises `BadInput` when the file is no wheel at all; damage that still lets it be read is a finding.
+    """
+    rules = rules or load_rules()
+    digest = digest or Digest.of_file(path)
+    facts = wheel_facts(path, filename, digest=digest, tables=rules.tables, store=store)
+    claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
+    return _target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
+
+
+def audit_wheels(
+    wheels: Iterable[tuple[Path, str]],
+    *,
+    backend: str,
+    environment: Mapping[str, str],
+    store: Store | None,
+    reporter: Reporter,
+    jobs: int | None = None,
+    exceptions: Iterable[AuditException] = (),
+    today: date | None = None,
+) -> AuditReport:
+    """Audit wheels on their own, as if each were locked alone; in the order given: (path, wheel file name)."""
+    found = tuple(wheels)
+    rules = load_rules()
+    waived = tuple(exceptions)
+
+    def one(wheel: tuple[Path, str]) -> TargetAudit:
+        path, filename = wheel
+        audit = audit_wheel(
+            path,
+            filename,
+            backend=backend,
+            environment=environment,
+            store=store,
+            rules=rules,
+            exceptions=waived,
+            today=today,
+        )
+        advance(path.stat().st_size)
+        return audit
+
+    total = sum(path.stat().st_size for path, _ in found)
+    with reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance, _pool(jobs) as pool:
+        targets = tuple(pool.map(one, found))
+    return AuditReport(backend=backend, targets=targets, policy=rules.version)
+
+
+def audit_folder(
+    folder: Path,
+    *,
+    backend: str,
+    environment: Mapping[str, str],
+    store: Store | None,
+    reporter: Reporter,
+    jobs: int | None = None,
+    exceptions: Iterable[AuditException] = (),
+    today: date | None = None,
+) -> AuditReport:
+    """Audit every wheel of a folder and its subfolders, by name."""
+    wheels = sorted(folder.rglob("*.whl"))
+    if not wheels:
+        raise BadInput(f"no wheels in {folder}", fix="name a folder that holds .whl files", where=where_path(folder))
+    return audit_wheels(
+        ((wheel, wheel.name) for wheel in wheels),
+        backend=backend,
+        environment=environment,
+        store=store,
+        reporter=reporter,
+        jobs=jobs,
+        exceptions=exceptions,
+        today=today,
+    )
+
+
+def audit_lock(
+    lock: Lock,
+    files: Mapping[str, Path],
+    *,
+    backend: str,
+    reporter: Reporter,
+    store: Store | None = None,
+    jobs: int | None = None,
+    exceptions: Iterable[AuditException] = (),
+    today: date | None = None,
+) -> AuditReport:
+    """Audit every wheel of a lock, and what shows only between them. `files` maps wheel file names to paths
+    (`Wheelhouse.files`).
+
+    Requirements that the lock resolved away (an override, a variant without them) and extras nobody asked for are not
+    held against a wheel: the lock says what is installed. Chains come from the lock's edges.
+    """
+    rules = load_rules()
+    waived = tuple(exceptions)
+    chains = chains_of(lock)
+    present = {package.name: package for package in lock.packages}
+    environment = marker_environment(lock.python, lock.arch)
+
+    def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
+        path = files[package.file]
+        facts = wheel_facts(path, package.file, digest=package.sha256, tables=rules.tables, store=store)
+        claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
+        kept = tuple(_as_locked(claim, package, present) for claim in claims)
+        audit = _target(
+            facts,
+            tuple(claim for claim in kept if claim is not None),
+            package.sha256,
+            backend,
+            rules,
+            chain=chains.get(package.name, ()),
+            exceptions=waived,
+            today=today,
+        )
+        with WheelArchive.open(path, filename=package.file, inspect=True) as archive:
+            installed = installed_files(archive)
+        advance(path.stat().st_size)
+        return facts, audit, installed
+
+    total = sum(files[package.file].stat().st_size for package in lock.packages)
+    title = f"auditing {_count(len(lock.packages), 'wheel')} for {backend}"
+    with reporter.task(title, total=total) as advance, _pool(jobs) as pool:
+        results = tuple(pool.map(one, lock.packages))
+    between = (
+        *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),
+        *same_sonames((facts for facts, _, _ in results), chains, backend=backend),
+    )
+    return AuditReport(
+        backend=backend,
+        targets=tuple(audit for _, audit, _ in results),
+        graph_findings=between,
+        policy=rules.version,
+    )
+
+
+def _as_locked(claim: Claim, package: LockedPackage, present: Mapping[str, LockedPackage]) -> Claim | None:
+    """A claim about metadata in the light of what the lock holds; None when the lock resolved it away."""
+    if not claim.requirement:
+        return claim
+    if claim.requirement not in present or claim.requirement not in package.requires:
+        return None
+    if claim.token == "meta-extra":
+        return replace(claim, token="meta")
+    return claim
+
+
+def _target(
+    facts: WheelFacts,
+    claims: tuple[Claim, ...],
+    digest: Digest,
+    backend: str,
+    rules: Rules,
+    *,
+    chain: tuple[str, ...] = (),
+    exceptions: Iterable[AuditException] = (),
+    today: date | None = None,
+) -> TargetAudit:
+    judgement = judge_wheel(
+        facts,
+        claims,
+        backend=backend,
+        policy=rules.policy,
+        owned_by=rules.published_for(facts.name),
+        chain=chain,
+        exceptions=exceptions,
+        today=today,
+    )
+    return TargetAudit(
+        name=facts.name,
+        version=facts.version,
+        file=facts.file,
+        sha256=digest,
+        level=judgement.level,
+        tokens=tokens_of(claims),
+        archs=archs_of(facts),
+        findings=judgement.findings,
+    )
+
+
+def _pool(jobs: int | None) -> ThreadPoolExecutor:
+    """Threads are enough: inflating and searching run outside the interpreter lock."""
+    return ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1, thread_name_prefix="audit")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,51 @@
+"""The audit's JSON document, `builder/audit/1` (docs/schemas/audit.json): printed by the CLI, attached to images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builder.audit.values import AuditReport, Finding, TargetAudit
+
+__all__ = ["audit_document"]
+
+
+def audit_document(report: AuditReport) -> dict[str, Any]:
+    """Keys in a fixed order; `verdict` is the worst level."""
+    return {
+        "schema": "builder/audit/1",
+        "verdict": report.level,
+        "backend": report.backend,
+        "policy": report.policy,
+        "targets": [_target(target) for target in report.targets],
+        "findings": [_finding(finding) for finding in report.graph_findings],
+    }
+
+
+def _target(target: TargetAudit) -> dict[str, Any]:
+    return {
+        "name": target.name,
+        "version": target.version,
+        "file": target.file,
+        "sha256": target.sha256.hex,
+        "level": target.level,
+        "tokens": {backend: list(tokens) for backend, tokens in target.tokens.items()},
+        "archs": {
+            "cuda_sm": list(target.archs.cuda_sm),
+            "cuda_ptx": list(target.archs.cuda_ptx),
+            "gfx": list(target.archs.gfx),
+            "ascend_soc": list(target.archs.ascend_soc),
+        },
+        "findings": [_finding(finding) for finding in target.findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "backend": finding.backend,
+        "path": finding.path,
+        "evidence": finding.evidence,
+        "chain": list(finding.chain),
+        "fix": finding.fix,
+    }

@@ -1,0 +1,531 @@
+"""From facts to claims: how one wheel relates to each backend, with the evidence for every word of it.
+
+Nothing here knows which backend is being asked about; that is policy.py's part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from builder.audit.facts import DeviceCode, ElfFacts, PythonUse, WheelFacts
+from builder.audit.tables import Library, Tables, library_stem
+from builder.audit.values import Archs
+from builder.lock.policy import PackagePolicy
+
+__all__ = ["TOKENS", "Claim", "archs_of", "claims_of", "tokens_of"]
+
+TOKENS = (
+    "hard",
+    "via",
+    "hard-plugin",
+    "static",
+    "bundled",
+    "device",
+    "stub",
+    "soft",
+    "soft-py",
+    "data",
+    "src",
+    "meta",
+    "meta-extra",
+    "meta-torch",
+)
+"""Strongest first (docs/audit.md, "Tokens")."""
+
+_FRAMEWORK_PREFIXES = ("libtorch", "libc10")
+_PLUGIN_WORDS = (
+    "cuda",
+    "cu1",
+    "rocm",
+    "hip",
+    "xpu",
+    "sycl",
+    "cann",
+    "npu",
+    "gpu",
+    "tensorrt",
+    "trt",
+    "opencl",
+    "vulkan",
+    "nvrtc",
+    "migraphx",
+    "musa",
+    "mlu",
+    "neuron",
+    "tpu",
+    "plugin",
+    "backend",
+    "provider",
+)
+"""Parts of the name of a file that is loaded only when its backend is chosen."""
+
+_TARGET_BACKENDS = {"sm": "cuda", "co": "cuda", "gf": "rocm"}
+_DEVICE_BACKENDS = {"fatbin": "cuda", "cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}
+_DEVELOPER_EXTRAS = frozenset(
+    {"dev", "develop", "doc", "docs", "lint", "test", "tests", "testing", "typing", "bench", "benchmark", "benchmarks"}
+)
+"""Extras for who works on the package: what they pull says nothing about what it needs to run."""
+_EXTRA = re.compile(r"extra\s*==\s*([\"'])(.*?)\1|([\"'])(.*?)\3\s*==\s*extra")
+_DATA_KINDS = frozenset({"device-file", "bitcode", "vendor-tool", "vendor-archive"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """One reason why a wheel has a token for a backend."""
+
+    backend: str
+    token: str
+    path: str
+    """Member, or METADATA."""
+    evidence: str
+    """What was seen there, with offset, line or marker."""
+    decided: bool = True
+    """False for what is reported but cannot be held against the wheel: a name in a list, code of a shared source."""
+    requirement: str = ""
+    """For metadata: normalised name of the required distribution."""
+
+
+def claims_of(
+    facts: WheelFacts, *, tables: Tables, packages: PackagePolicy, environment: Mapping[str, str]
+) -> tuple[Claim, ...]:
+    """Every claim, strongest tokens first; `environment` is the marker environment of the target (PEP 508)."""
+    judge = _Judge(facts, tables)
+    metadata = tuple(_metadata(facts, packages, environment))
+    found = [
+        *judge.linked(),
+        *judge.carried(),
+        *judge.named(),
+        *judge.opened({claim.backend for claim in metadata if claim.token == "meta"}),
+        *judge.members(),
+        *metadata,
+    ]
+    return tuple(sorted(found, key=lambda claim: (TOKENS.index(claim.token), claim.backend)))
+
+
+def tokens_of(claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
+    """Backend to its tokens, strongest first; `hard-plugin` is left out where `hard` holds."""
+    spoken = {claim.backend for claim in claims if claim.decided or claim.token == "meta-torch"}
+    found: dict[str, set[str]] = {}
+    for claim in claims:
+        if claim.backend in spoken:  # names in lists alone say nothing: many packages list every vendor's libraries
+            found.setdefault(claim.backend, set()).add(claim.token)
+    for tokens in found.values():
+        if "hard" in tokens:
+            tokens.discard("hard-plugin")
+    return {backend: tuple(sorted(found[backend], key=TOKENS.index)) for backend in sorted(found)}
+
+
+def archs_of(facts: WheelFacts) -> Archs:
+    """The targets of all device code: NVIDIA's in ELF files, the others' in any member."""
+    sm: set[str] = set()
+    ptx: set[str] = set()
+    gfx: set[str] = set()
+    soc: set[str] = set()
+    inside = [code for elf in facts.elf for code in elf.device]
+    alone = [member.device for member in facts.members if member.device and member.backend != "cuda"]
+    for code in (*inside, *alone):
+        for target in code.targets:
+            base = target.split(":", 1)[0]
+            if base.startswith("sm_"):
+                sm.add(base)
+            elif base.startswith("compute_"):
+                ptx.add(base)
+            elif base.startswith("gfx"):
+                gfx.add(base)
+    for member in facts.members:
+        if member.device and member.device.kind == "ascend":
+            soc.update(
+                part for part in member.path.lower().split("/") if part.startswith("ascend") and part[6:7].isdigit()
+            )
+    return Archs(
+        cuda_sm=tuple(sorted(sm, key=_number)),
+        cuda_ptx=tuple(sorted(ptx, key=_number)),
+        gfx=tuple(sorted(gfx)),
+        ascend_soc=tuple(sorted(soc)),
+    )
+
+
+def _number(target: str) -> tuple[int, str]:
+    digits = "".join(filter(str.isdigit, target))
+    return int(digits or 0), target
+
+
+class _Judge:
+    """One wheel's ELF files as a whole: who provides what, who loads whom."""
+
+    def __init__(self, facts: WheelFacts, tables: Tables) -> None:
+        self._facts = facts
+        self._tables = tables
+
+    @cached_property
+    def _providers(self) -> dict[str, ElfFacts]:
+        """Every name under which the loader finds a member: SONAME and file name."""
+        found: dict[str, ElfFacts] = {}
+        for elf in self._facts.elf:
+            if elf.type == "shared":
+                found.setdefault(_basename(elf.path), elf)
+                if elf.soname:
+                    found.setdefault(elf.soname, elf)
+        return found
+
+    @cached_property
+    def _identities(self) -> dict[str, Library]:
+        """Member path to the vendor library it is, whatever its name says."""
+        found: dict[str, Library] = {}
+        for elf in self._facts.elf:
+            library = self._identity(elf)
+            if library is not None:
+                found[elf.path] = library
+        return found
+
+    def _identity(self, elf: ElfFacts) -> Library | None:
+        if elf.type != "shared":
+            return None
+        names = [elf.soname or _basename(elf.path), *elf.version_defs]
+        for name in names:
+            library = self._tables.library(name)
+            if library is not None and not library.shared:
+                return library
+        for use in elf.api:
+            functions = next((api.functions for api in self._tables.apis if api.library == use.library), ())
+            # The CUDA runtime's own mark plus its whole API: the library itself under a false name.
+            if set(use.defined) == set(functions) and any(stem == use.library for stem, _ in elf.static):
+                return self._tables.libraries.get(use.library)
+        return None
+
+    @cached_property
+    def _loaded_at_import(self) -> frozenset[str]:
+        """Paths of the files that the package's import or a program of it loads, directly or through DT_NEEDED."""
+        roots = [elf for elf in self._facts.elf if self._is_root(elf)]
+        seen: set[str] = set()
+        while roots:
+            elf = roots.pop()
+            if elf.path in seen:
+                continue
+            seen.add(elf.path)
+            for name in (*elf.needed, *elf.filters):
+                provider = self._providers.get(name)
+                if provider is not None:
+                    roots.append(provider)
+        return frozenset(seen)
+
+    def _is_root(self, elf: ElfFacts) -> bool:
+        return elf.python_module or elf.program or any(name.startswith(_FRAMEWORK_PREFIXES) for name in elf.needed)
+
+    def _is_plugin(self, elf: ElfFacts) -> bool:
+        """Loaded on demand: no import reaches it, a backend is in its name, and the wheel has other files to load."""
+        if elf.path in self._loaded_at_import:
+            return False
+        name = _basename(elf.path).lower()
+        return any(word in name for word in _PLUGIN_WORDS) and len(self._facts.elf) > 1
+
+    def linked(self) -> Iterator[Claim]:
+        """hard, hard-plugin, via, and soft for DT_AUXILIARY."""
+        for elf in self._facts.elf:
+            if elf.type == "relocatable":
+                continue
+            wanted = [
+                *((name, "DT_NEEDED") for name in elf.needed),
+                *((name, "DT_FILTER") for name in elf.filters),
+            ]
+            libraries = [(name, tag, self._needed_library(elf, name)) for name, tag in wanted]
+            own = {library.backend for _, _, library in libraries if library and not library.shared}
+            note = f" ({elf.machine})" if self._is_foreign_machine(elf) else ""
+            missing: dict[tuple[str, str, str], list[str]] = {}
+            for name, tag, library in libraries:
+                if library is None or (library.shared and library.backend not in own) or name in self._providers:
+                    continue
+                token = "via" if library.framework else "hard-plugin" if self._is_plugin(elf) else "hard"
+                missing.setdefault((library.backend, token, tag), []).append(name)
+            for (backend, token, tag), names in missing.items():
+                yield Claim(
+                    backend=backend,
+                    token=token,
+                    path=elf.path,
+                    evidence=f"{tag} {', '.join(names)}{note}{_search(elf)}",
+                )
+            yield from self._underlinked(elf, own | {backend for backend, _, _ in missing}, note)
+            for name in elf.auxiliaries:
+                library = self._tables.library(name)
+                if library is not None and name not in self._providers:
+                    yield Claim(
+                        backend=library.backend, token="soft", path=elf.path, evidence=f"DT_AUXILIARY {name}{note}"
+                    )
+
+    def _needed_library(self, elf: ElfFacts, name: str) -> Library | None:
+        """The vendor library behind a needed name: by the name, or by the versions asked of it."""
+        library = self._tables.library(name)
+        if library is not None:
+            return library
+        for version in elf.version_needs.get(name, ()):
+            if (library := self._tables.library(version)) is not None:
+                return library
+        return None
+
+    def _underlinked(self, elf: ElfFacts, linked: set[str], note: str) -> Iterator[Claim]:
+        """Undefined functions of a vendor's API that no needed library of that vendor can define."""
+        for use in elf.api:
+            library = self._tables.libraries.get(use.library)
+            if library is None or not use.undefined or library.backend in linked:
+                continue
+            if any(self._provides(name, library.backend) for name in elf.needed):
+                continue
+            yield Claim(
+                backend=library.backend,
+                token="hard-plugin" if self._is_plugin(elf) else "hard",
+                path=elf.path,
+                evidence=f"undefined {', '.join(use.undefined[:3])} with no needed library to define them{note}",
+            )
+
+    def _provides(self, name: str, backend: str) -> bool:
+        provider = self._providers.get(name)
+        if provider is None:
+            return False
+        identity = self._identities.get(provider.path)
+        return (identity is not None and identity.backend == backend) or any(
+            self._tables.libraries[use.library].backend == backend and use.defined for use in provider.api
+        )
+
+    def carried(self) -> Iterator[Claim]:
+        """static, bundled, device, stub."""
+        for elf in self._facts.elf:
+            identity = self._identities.get(elf.path)
+            if identity is not None and not identity.framework:
+                shown = "" if library_stem(_basename(elf.path)) == identity.stem else f" (really {identity.stem})"
+                versions = f", defines versions {', '.join(elf.version_defs[:2])}" if elf.version_defs else ""
+                yield Claim(
+                    backend=identity.backend,
+                    token="bundled",
+                    path=elf.path,
+                    evidence=f"SONAME {elf.soname or 'absent'}{versions}{shown}",
+                )
+            for stem, offset in elf.static:
+                if identity is None or identity.stem != stem:
+                    yield Claim(
+                        backend=self._tables.libraries[stem].backend,
+                        token="static",
+                        path=elf.path,
+                        evidence=f"the mark of a static {stem} at offset {offset}",
+                    )
+            for code in elf.device:
+                for backend in _device_backends(code):
+                    yield Claim(backend=backend, token="device", path=elf.path, evidence=_describe(code))
+            yield from self._stubs(elf, identity)
+
+    def _stubs(self, elf: ElfFacts, identity: Library | None) -> Iterator[Claim]:
+        found: dict[tuple[str, str], list[str]] = {}
+        needed = (self._tables.library(name) for name in elf.needed)
+        # One vendor's API on top of another vendor's library is a translation, not a way to the first.
+        linked = {library.backend for library in needed if library is not None and not library.shared}
+        for stem in elf.trampolines:
+            backend = self._tables.libraries[stem].backend
+            found.setdefault((backend, "stub"), []).append(f"trampolines for {stem}")
+        for use in elf.api:
+            library = self._tables.libraries[use.library]
+            if not use.defined or (identity is not None and identity.backend == library.backend):
+                continue
+            token = next(api.defines for api in self._tables.apis if api.library == use.library)
+            found.setdefault((library.backend, token), []).append(f"defines {', '.join(use.defined[:3])}")
+        for (backend, token), evidence in sorted(found.items()):
+            others = sorted(linked - {backend})
+            note = f", on top of {' and '.join(others)}" if others else ""
+            yield Claim(
+                backend=backend,
+                token=token,
+                path=elf.path,
+                evidence="; ".join(evidence[:4]) + note,
+                decided=not others,
+            )
+
+    def named(self) -> Iterator[Claim]:
+        """soft and soft-py: libraries opened by name."""
+        for elf in self._facts.elf:
+            identity = self._identities.get(elf.path)
+            libraries = [(entry, self._tables.library(entry.name.rstrip("."))) for entry in elf.dlopen]
+            own = {library.backend for _, library in libraries if library and not library.shared}
+            for entry, library in libraries:
+                if library is None or library.framework or (library.shared and library.backend not in own):
+                    continue
+                if not elf.can_dlopen or (identity is not None and identity.stem == library.stem):
+                    continue
+                yield Claim(
+                    backend=library.backend,
+                    token="soft",
+                    path=elf.path,
+                    evidence=f"string {entry.name!r} at offset {entry.offset}, and dlopen is imported",
+                )
+        yield from self._python()
+
+    def _python(self) -> Iterator[Claim]:
+        for use in self._facts.python:
+            if use.how == "link":
+                continue
+            library = self._tables.library(use.name.replace("*", ""))
+            if library is None or library.shared:
+                continue
+            yield Claim(
+                backend=library.backend,
+                token="soft-py",
+                path=use.path,
+                evidence=f"line {use.line}: {use.name!r} {'is loaded' if use.how == 'call' else 'in a list of names'}",
+                decided=use.how == "call" and not self._labelled_without(library.backend),
+            )
+        links: dict[str, PythonUse] = {}
+        for use in self._facts.python:
+            if use.how == "link" and (library := self._tables.library(f"lib{use.name[2:]}.so")) is not None:
+                links.setdefault(library.backend, use)
+        sources = any(member.kind == "device-source" for member in self._facts.members)
+        if len(links) == 1 and not sources:
+            # Helpers that can link to several backends choose at run time and prove nothing.
+            for backend, use in links.items():
+                yield Claim(
+                    backend=backend,
+                    token="soft-py",
+                    path=use.path,
+                    evidence=f"line {use.line}: links code compiled at run time with {use.name}",
+                )
+
+    def _labelled_without(self, backend: str) -> bool:
+        """A build whose version label names another variant, e.g. +cpu: its Python is shared by all variants."""
+        try:
+            local = Version(self._facts.version).local
+        except InvalidVersion:
+            return False
+        native = any(claim.backend == backend for claim in (*self.linked(), *self.carried()))
+        return bool(local) and not native
+
+    def opened(self, required: set[str]) -> Iterator[Claim]:
+        """soft: plug-ins opened through an interface that many vendors implement; metadata says whose."""
+        if len(required) != 1:
+            return
+        backend = next(iter(required))
+        for elf in self._facts.elf:
+            for interface in elf.interfaces if elf.can_dlopen else ():
+                yield Claim(
+                    backend=backend,
+                    token="soft",
+                    path=elf.path,
+                    evidence=f"opens a plug-in by its function {interface}; the metadata requires one for {backend}",
+                )
+
+    def members(self) -> Iterator[Claim]:
+        """data and src."""
+        seen: set[tuple[str, str, str]] = set()
+        rocm = any(member.backend == "rocm" for member in self._facts.members)
+        for member in self._facts.members:
+            if member.kind in _DATA_KINDS:
+                token, backend = "data", member.backend
+            elif member.kind == "device-source" and not self._facts.elf:
+                # With compiled files beside them, sources are templates, tests and extras.
+                token, backend = "src", "rocm" if rocm and member.backend == "cuda" else member.backend
+            else:
+                continue
+            suffix = _basename(member.path).rsplit(".", 1)[-1]
+            if (token, backend, suffix) not in seen:
+                seen.add((token, backend, suffix))
+                detail = f": {_describe(member.device)}" if member.device else ""
+                yield Claim(
+                    backend=backend, token=token, path=member.path, evidence=f"{member.kind.replace('-', ' ')}{detail}"
+                )
+
+    def _is_foreign_machine(self, elf: ElfFacts) -> bool:
+        tags = self._facts.file.removesuffix(".whl").rsplit("-", 1)[-1]
+        return not tags.endswith("any") and elf.machine not in tags
+
+
+def _basename(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _search(elf: ElfFacts) -> str:
+    """The search path, when the file has one."""
+    path = elf.runpath or elf.rpath
+    return f", searched in {path}" if path else ""
+
+
+def _device_backends(code: DeviceCode) -> tuple[str, ...]:
+    if code.kind in _DEVICE_BACKENDS:
+        return (_DEVICE_BACKENDS[code.kind],)
+    found = {_TARGET_BACKENDS[target[:2]] for target in code.targets if target[:2] in _TARGET_BACKENDS}
+    return tuple(sorted(found)) or ("rocm",)
+
+
+def _describe(code: DeviceCode) -> str:
+    words = {
+        "fatbin": ("fat binary", "fat binaries"),
+        "cubin": ("cubin", "cubins"),
+        "bundle": ("offload bundle", "offload bundles"),
+        "compressed-bundle": ("compressed offload bundle", "compressed offload bundles"),
+        "amdgpu": ("AMDGPU code object", "AMDGPU code objects"),
+        "ascend": ("Ascend AI-core object", "Ascend AI-core objects"),
+    }
+    number = f"{code.count} " if code.count > 1 else ""
+    targets = f" for {' '.join(code.targets)}" if code.targets else ""
+    detail = f" ({code.detail})" if code.detail else ""
+    word = words[code.kind][code.count > 1]
+    return f"{number}{word}{targets}{detail}, {'the first ' if code.count > 1 else ''}at offset {code.offset}"
+
+
+def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[str, str]) -> Iterator[Claim]:
+    """meta, meta-extra, meta-torch."""
+    frameworks = {row.name for row in packages.builds if row.name.startswith("torch")}
+    for line in facts.requires_dist:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        name = canonicalize_name(requirement.name)
+        applies = _applies(requirement.marker, environment)
+        if applies is None or name == facts.name or applies.lower() in _DEVELOPER_EXTRAS:
+            continue
+        evidence = f"Requires-Dist: {line}"
+        if name in frameworks:
+            pinned = any("+" in spec.version for spec in requirement.specifier)
+            if applies == "" and not pinned:
+                yield Claim(
+                    backend="cuda",
+                    token="meta-torch",
+                    path="METADATA",
+                    evidence=evidence,
+                    decided=False,
+                    requirement=name,
+                )
+            continue
+        owner = next((row for row in packages.packages if fnmatchcase(name, row.pattern)), None)
+        if owner is None or owner.backend == "none" or owner.also:
+            continue
+        yield Claim(
+            backend=owner.backend,
+            token="meta-extra" if applies else "meta",
+            path="METADATA",
+            evidence=evidence,
+            requirement=name,
+        )
+
+
+def _applies(marker: Marker | None, environment: Mapping[str, str]) -> str | None:
+    """The extra under which a requirement applies here: "" for without any, None for never."""
+    if marker is None:
+        return ""
+    for extra in ("", *_extras(str(marker))):
+        try:
+            if marker.evaluate({**environment, "extra": extra}):
+                return extra
+        except (UndefinedComparison, UndefinedEnvironmentName):
+            return None
+    return None
+
+
+def _extras(text: str) -> Iterator[str]:
+    """The extras that a marker compares with, in order."""
+    for match in _EXTRA.finditer(text):
+        yield match[2] or match[4]

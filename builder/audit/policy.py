@@ -1,0 +1,320 @@
+"""What claims mean for the image of one backend: a level, and findings with the mend.
+
+The meaning of each token is data: checks/policies/levels.toml.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from builder import resources
+from builder.audit.facts import WheelFacts
+from builder.audit.judge import TOKENS, Claim
+from builder.audit.values import Finding, Level, Severity
+from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
+
+__all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
+
+_SEVERITIES: dict[Level, Severity] = {"block": "error", "carry": "warning", "warn": "warning", "ok": "info"}
+_ORDER: tuple[Level, ...] = ("ok", "warn", "carry", "block")
+_SHOWN = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditPolicy:
+    """checks/policies/levels.toml."""
+
+    levels: Mapping[str, Level]
+    """Token to the level it means when it is another backend's."""
+    neutral: frozenset[str]
+    """Backends that are never foreign."""
+    fixes: Mapping[str, str]
+    """Token to the mend; {name}, {backend} and {other} are filled in."""
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditException:
+    """A project's decision to live with a finding until a day."""
+
+    package: str
+    """Normalised distribution name."""
+    rule: str
+    """Rule of the finding, e.g. foreign-device; may hold shell-style wildcards."""
+    reason: str
+    expires: date
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """A wheel's level for one backend and why."""
+
+    level: Level
+    findings: tuple[Finding, ...]
+
+
+@cache
+def load_audit_policy(path: Path | None = None) -> AuditPolicy:
+    """Read and check the table; every token must have a level and a mend."""
+    path = path or resources.policies_dir() / "levels.toml"
+    data = path.read_bytes()
+    try:
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {path.name}", why=str(error), where=where_path(path)) from error
+    words: dict[str, Level] = {"block": "block", "carry": "carry", "warn": "warn", "report": "ok"}
+    faults: list[Fault] = []
+    levels: dict[str, Level] = {}
+    for word, tokens in table.get("levels", {}).items():
+        if word not in words:
+            faults.append(Fault(what=f"unknown level {word!r}", fix=did_you_mean(word, words)))
+            continue
+        for token in tokens:
+            if token not in TOKENS:
+                faults.append(Fault(what=f"unknown token {token!r}", fix=did_you_mean(token, TOKENS)))
+            levels[token] = words[word]
+    fixes: dict[str, str] = table.get("fix", {})
+    for token in TOKENS:
+        if token not in levels:
+            faults.append(Fault(what=f"token {token!r} has no level"))
+        if token not in fixes:
+            faults.append(Fault(what=f"token {token!r} has no mend under [fix]"))
+    raise_faults(f"cannot use {path.name}", faults, where=where_path(path))
+    return AuditPolicy(
+        levels=levels,
+        neutral=frozenset(table.get("neutral", {}).get("backends", ())),
+        fixes=fixes,
+        digest=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def load_exceptions(path: Path) -> tuple[AuditException, ...]:
+    """`[[exception]]` tables with package, rule, reason and expires (a TOML date); every fault in one `BadInput`."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"no such file: {path}", fix="check --exceptions", where=where_path(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {path.name}", why=str(error), where=where_path(path)) from error
+    wanted = {"package": str, "rule": str, "reason": str, "expires": date}
+    faults = [Fault(what=f"unknown table {key!r}") for key in table if key != "exception"]
+    found: list[AuditException] = []
+    for number, row in enumerate(table.get("exception", ())):
+        wrong = [
+            Fault(what=f"exception[{number}]: unknown key {key!r}", fix=did_you_mean(key, wanted))
+            for key in row
+            if key not in wanted
+        ]
+        wrong += [
+            Fault(what=f"exception[{number}]: {key} is missing or not a {kind.__name__}")
+            for key, kind in wanted.items()
+            if not isinstance(row.get(key), kind) or not row.get(key)
+        ]
+        faults += wrong
+        if not wrong:
+            found.append(AuditException(**row))
+    raise_faults(f"cannot use {path.name}", faults, where=where_path(path))
+    return tuple(found)
+
+
+def judge_wheel(
+    facts: WheelFacts,
+    claims: Iterable[Claim],
+    *,
+    backend: str,
+    policy: AuditPolicy,
+    owned_by: str | None = None,
+    chain: tuple[str, ...] = (),
+    exceptions: Iterable[AuditException] = (),
+    today: date | None = None,
+) -> Judgement:
+    """Level and findings of one wheel in an image of `backend`.
+
+    `owned_by` is the backend the distribution is published for, when its name says so: a wheel for the asked backend
+    must contain something of it. `chain` tells who pulled the wheel in. Exceptions count until the day they expire
+    (`today`), and stay visible as findings of severity info.
+    """
+    claims = tuple(claims)
+    findings = [
+        *_foreign(facts, claims, backend, policy, chain),
+        *_must_contain(facts, claims, backend, owned_by, chain),
+        *_damage(facts, backend, chain),
+        *_notes(facts, claims, backend, chain),
+    ]
+    kept: list[Finding] = []
+    level: Level = "ok"
+    for finding, means in findings:
+        waived = _waived(finding, facts.name, exceptions, today)
+        if waived is not None:
+            kept.append(waived)
+            continue
+        kept.append(finding)
+        level = max(level, means, key=_ORDER.index)
+    return Judgement(level=level, findings=tuple(kept))
+
+
+def _foreign(
+    facts: WheelFacts, claims: tuple[Claim, ...], backend: str, policy: AuditPolicy, chain: tuple[str, ...]
+) -> Iterator[tuple[Finding, Level]]:
+    grouped: dict[tuple[str, str, bool], list[Claim]] = {}
+    for claim in claims:
+        if claim.backend != backend and claim.backend not in policy.neutral:
+            grouped.setdefault((claim.token, claim.backend, claim.decided), []).append(claim)
+    for (token, other, decided), group in grouped.items():
+        means = policy.levels[token] if decided else "ok"
+        yield (
+            Finding(
+                rule=f"foreign-{token}",
+                severity=_SEVERITIES[means],
+                backend=other,
+                path=group[0].path,
+                evidence=_evidence(group),
+                chain=chain,
+                fix=policy.fixes[token].format(name=facts.name, backend=backend, other=other) if decided else "",
+            ),
+            means,
+        )
+
+
+def _evidence(group: list[Claim]) -> str:
+    """What was seen, one file after another; long lists say how many more."""
+    by_path: dict[str, list[str]] = {}
+    for claim in group:
+        by_path.setdefault(claim.path, []).append(claim.evidence)
+    parts: list[str] = []
+    for number, (path, seen) in enumerate(by_path.items()):
+        if number == _SHOWN:
+            parts.append(f"and {len(by_path) - _SHOWN} more files")
+            break
+        unique = list(dict.fromkeys(seen))
+        more = f", and {len(unique) - _SHOWN} more" if len(unique) > _SHOWN else ""
+        parts.append(f"{path}: {'; '.join(unique[:_SHOWN])}{more}")
+    return " | ".join(parts)
+
+
+def _must_contain(
+    facts: WheelFacts, claims: tuple[Claim, ...], backend: str, owned_by: str | None, chain: tuple[str, ...]
+) -> Iterator[tuple[Finding, Level]]:
+    if owned_by != backend or any(claim.backend == backend for claim in claims):
+        return
+    yield (
+        Finding(
+            rule="must-contain",
+            severity="warning",
+            backend=backend,
+            path=facts.file,
+            evidence=f"{facts.name} is published for {backend}, and nothing in it belongs to {backend}: "
+            f"no library, no device code, no requirement ({facts.paths} files)",
+            chain=chain,
+            fix=f"check that the index serves the {backend} build of {facts.name}; some indexes hold placeholders",
+        ),
+        "warn",
+    )
+
+
+def _damage(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
+    for fault in facts.faults:
+        yield (
+            Finding(
+                rule="unsafe-wheel",
+                severity="error",
+                backend=backend,
+                path=facts.file,
+                evidence=fault,
+                chain=chain,
+                fix="fetch it again; if it stays, report it to the package's makers",
+            ),
+            "block",
+        )
+    for name in facts.duplicates:
+        yield (
+            Finding(
+                rule="duplicate-member",
+                severity="warning",
+                backend=backend,
+                path=name,
+                evidence="the archive holds this name more than once; installers write the last one, which was audited",
+                chain=chain,
+                fix="report it to the package's makers",
+            ),
+            "warn",
+        )
+
+
+def _notes(
+    facts: WheelFacts, claims: tuple[Claim, ...], backend: str, chain: tuple[str, ...]
+) -> Iterator[tuple[Finding, Level]]:
+    """What someone should see although it does not change the level."""
+    touched = {claim.path for claim in claims}
+    for elf in facts.elf:
+        path = elf.runpath or elf.rpath or ""
+        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry)) is not None]
+        if leaving and elf.path in touched:
+            yield _note(
+                "search-path-leaves-wheel",
+                backend,
+                elf.path,
+                f"looks for libraries outside: {', '.join(leaving)}",
+                chain,
+            )
+        if elf.exec_stack:
+            yield _note("executable-stack", backend, elf.path, "asks for an executable stack (PT_GNU_STACK)", chain)
+        for fault in elf.faults:
+            yield _note("damaged-elf", backend, elf.path, fault, chain)
+    for member in facts.members:
+        if member.kind == "not-elf" or (member.kind == "symlink" and member.backend):
+            yield _note("library-in-name-only", member.backend, member.path, member.detail, chain)
+        elif member.kind == "broken-elf":
+            yield _note("damaged-elf", backend, member.path, member.detail, chain)
+
+
+def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, ...]) -> tuple[Finding, Level]:
+    return Finding(rule=rule, severity="info", backend=backend, path=path, evidence=evidence, chain=chain), "ok"
+
+
+def leaves_wheel(path: str, entry: str) -> str | None:
+    """Where an entry of RPATH/RUNPATH of the member `path` leads, when that is outside the installed wheel.
+
+    The answer is absolute, or relative to site-packages (`../` leads out of it). A sibling package counts as outside.
+    """
+    if not entry:
+        return None
+    plain = entry.replace("${ORIGIN}", "$ORIGIN")
+    if not plain.startswith("$ORIGIN"):
+        return entry
+    folder = path.split("/")[:-1]
+    place = list(folder)
+    for part in plain.removeprefix("$ORIGIN").split("/"):
+        if part == ".." and place and place[-1] != "..":
+            place.pop()
+        elif part not in ("", "."):
+            place.append(part)
+    top = folder[0] if folder else ""
+    if not place or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
+        return None
+    return "/".join(place)
+
+
+def _waived(finding: Finding, package: str, exceptions: Iterable[AuditException], today: date | None) -> Finding | None:
+    for exception in exceptions:
+        if exception.package != package or not fnmatchcase(finding.rule, exception.rule):
+            continue
+        if today is not None and today > exception.expires:
+            continue
+        return Finding(
+            rule=finding.rule,
+            severity="info",
+            backend=finding.backend,
+            path=finding.path,
+            evidence=f"{finding.evidence} [excepted until {exception.expires}: {exception.reason}]",
+            chain=finding.chain,
+            fix=finding.fix,
+        )
+    return None

@@ -1,0 +1,109 @@
+"""Find and fetch the wheel that a requirement such as `catboost==1.2.8` means for a target, from the user's indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from builder.errors import BadInput, OutsideFailed
+from builder.events import Reporter
+from builder.lock.simple import Link, Pages
+from builder.lock.target import accepts, best_wheel
+from builder.names import Arch, Digest
+from builder.store import Store
+from builder.wheels.fetch import receive
+from builder.wheels.settings import read_index_settings
+from builder.wheels.transport import open_client
+
+__all__ = ["FoundWheel", "NoWheel", "fetch_requirement"]
+
+
+class NoWheel(BadInput):
+    """No index offers a wheel that fits the requirement and the target."""
+
+    kind = "no-wheel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundWheel:
+    """One wheel in the store."""
+
+    file: str
+    digest: Digest
+    path: Path
+
+
+def fetch_requirement(
+    text: str,
+    store: Store,
+    *,
+    python: str,
+    arch: Arch,
+    glibc: str,
+    reporter: Reporter,
+    environ: Mapping[str, str],
+    offline: bool = False,
+) -> FoundWheel:
+    """The newest fitting wheel, pre-releases only when nothing else fits; its dependencies are not fetched.
+
+    Raises `BadInput` for what is no requirement, `NoWheel`, and the index room's errors when an index fails.
+    """
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise BadInput(f"not a requirement: {text!r}", why=str(error).splitlines()[0]) from error
+    settings = read_index_settings(environ)
+    with open_client(settings, environ) as client:
+        pages = Pages(client, offline=offline)
+        links: list[Link] = []
+        for location in settings.find_links:
+            links += pages.location(location)
+        for index in settings.indexes:
+            links += pages.project(index, requirement.name)
+        link = _choose(requirement, links, python=python, arch=arch, glibc=glibc)
+        known = Digest(link.sha256) if link.sha256 else None
+        if known is not None and store.has(known):
+            return FoundWheel(file=link.file, digest=known, path=store.path(known))
+        if offline:
+            raise OutsideFailed(
+                f"{link.file} is not in the store", why="--offline uses the store alone", fix="run once without it"
+            )
+        with reporter.task(f"fetching {link.file}") as advance:
+            digest = receive(client, link.url, store, digest=known, advance=advance)
+    return FoundWheel(file=link.file, digest=digest, path=store.path(digest))
+
+
+def _choose(requirement: Requirement, links: Iterable[Link], *, python: str, arch: Arch, glibc: str) -> Link:
+    """The link an installer would take; `NoWheel` says what was offered instead."""
+    wanted = canonicalize_name(requirement.name)
+    by_version: dict[Version, dict[str, Link]] = {}
+    offered = 0
+    for link in links:
+        try:
+            name, version, _, _ = parse_wheel_filename(link.file)
+        except InvalidWheelFilename:
+            continue
+        if name == wanted:
+            offered += 1
+            if accepts(link.file, python=python, arch=arch, glibc=glibc):
+                by_version.setdefault(version, {}).setdefault(link.file, link)
+    fitting = sorted(requirement.specifier.filter(by_version)) or sorted(
+        requirement.specifier.filter(by_version, prereleases=True)
+    )
+    if not fitting:
+        target = f"CPython {python} on {arch} with glibc {glibc}"
+        newest = ", ".join(str(version) for version in sorted(by_version)[-3:])
+        raise NoWheel(
+            f"no wheel for {requirement} on {target}",
+            why=f"{offered} wheels of {wanted} are offered, {len(by_version)} versions fit the target"
+            + (f", the newest {newest}" if newest else ""),
+            fix="choose another version, or --python and --arch of the image",
+        )
+    files = by_version[fitting[-1]]
+    best = best_wheel(files, python=python, arch=arch, glibc=glibc)
+    return files[best or next(iter(files))]

@@ -1,0 +1,164 @@
+"""The audit's facts about vendors: checks/policies/*.toml as typed values. No judgement here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase, translate
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from builder import resources
+from builder.errors import BadInput, where_path
+
+__all__ = ["Api", "Library", "Mark", "MemberRule", "Tables", "library_stem", "load_tables"]
+
+_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:-[0-9a-f]{8})?\.so(?:\.(?P<version>[\w.-]*))?")
+"""A SONAME; auditwheel and delvewheel put eight hex digits before `.so`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """One vendor library, any version."""
+
+    stem: str
+    """SONAME up to `.so`."""
+    backend: str
+    role: str
+    host: bool
+    """The node injects it; it must not be in an image."""
+    shared: bool
+    """Unrelated software uses the name too: counts only beside another library of the backend."""
+    versions: Mapping[str, str]
+    """SONAME number to the toolkit generation it belongs to."""
+    source: str
+
+    @property
+    def framework(self) -> bool:
+        """Part of a framework's build for the backend, not of the vendor's runtime."""
+        return self.role == "framework plug-in"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Api:
+    """Functions that only one library defines."""
+
+    library: str
+    functions: tuple[str, ...]
+    defines: str
+    """Token for a file that exports them without being the library: `stub` or `static`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """Bytes that a runtime leaves in every file it is linked into."""
+
+    library: str
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberRule:
+    """Names of members that matter although no loader loads them."""
+
+    kind: str
+    backend: str
+    names: tuple[str, ...]
+    """Shell-style patterns on the file name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tables:
+    """All of checks/policies that scanning needs."""
+
+    libraries: Mapping[str, Library]
+    """By stem."""
+    apis: tuple[Api, ...]
+    marks: tuple[Mark, ...]
+    interfaces: tuple[str, ...]
+    """Functions by which a plug-in of any vendor is entered."""
+    members: tuple[MemberRule, ...]
+    any_member: re.Pattern[str]
+    """Matches a name that some rule matches: most names match none."""
+    amdgpu: Mapping[int, str]
+    """EF_AMDGPU_MACH to gfx target."""
+    digest: str
+    """Hex digest of the tables, part of every cache key."""
+
+    def library(self, name: str) -> Library | None:
+        """The vendor library of this file name or SONAME, whatever its version, hash infix or folder."""
+        stem = library_stem(name)
+        return self.libraries.get(stem) if stem else None
+
+    def member_rules(self, path: str) -> Iterator[MemberRule]:
+        """The rules that a member's name matches."""
+        name = path.rsplit("/", 1)[-1]
+        if self.any_member.match(name):
+            for rule in self.members:
+                if any(fnmatchcase(name, pattern) for pattern in rule.names):
+                    yield rule
+
+
+def library_stem(name: str) -> str | None:
+    """`libcudart` of `…/libcudart-1a2b3c4d.so.12`; None for a name without `lib….so`."""
+    match = _SONAME.fullmatch(name.rsplit("/", 1)[-1])
+    return match["stem"] if match else None
+
+
+@cache
+def load_tables(folder: Path | None = None) -> Tables:
+    """Read the tables of `folder` (default: the package's own); `BadInput` names file and row."""
+    folder = folder or resources.policies_dir()
+    hasher = hashlib.sha256()
+    read: dict[str, dict[str, Any]] = {}
+    for name in ("libraries", "api", "members", "targets"):
+        path = folder / f"{name}.toml"
+        data = path.read_bytes()
+        hasher.update(data)
+        try:
+            read[name] = tomllib.loads(data.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BadInput(f"cannot read {path.name}", why=str(error), where=where_path(path)) from error
+    libraries: dict[str, Library] = {}
+    for row in read["libraries"]["library"]:
+        library = Library(
+            stem=row["stem"],
+            backend=row["backend"],
+            role=row["role"],
+            host=row.get("host", False),
+            shared=row.get("shared", False),
+            versions=row.get("versions", {}),
+            source=row["source"],
+        )
+        if library.stem in libraries and libraries[library.stem].backend != library.backend:
+            # One name, two vendors: it can only speak beside another library.
+            library = Library(
+                stem=library.stem,
+                backend=libraries[library.stem].backend,
+                role=library.role,
+                host=library.host,
+                shared=True,
+                versions={},
+                source=f"{libraries[library.stem].source}; {library.source}",
+            )
+        libraries[library.stem] = library
+    return Tables(
+        libraries=libraries,
+        apis=tuple(
+            Api(library=row["library"], functions=tuple(row["functions"]), defines=row["defines"])
+            for row in read["api"]["api"]
+        ),
+        marks=tuple(Mark(library=row["library"], data=bytes.fromhex(row["hex"])) for row in read["api"]["mark"]),
+        interfaces=tuple(row["function"] for row in read["api"]["interface"]),
+        members=tuple(
+            MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))
+            for row in read["members"]["member"]
+        ),
+        any_member=re.compile("|".join(translate(name) for row in read["members"]["member"] for name in row["names"])),
+        amdgpu={int(key, 16): value for key, value in read["targets"]["amdgpu"].items()},
+        digest=hasher.hexdigest(),
+    )

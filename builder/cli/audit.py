@@ -1,0 +1,208 @@
+"""`builder audit`: find what in wheels belongs to another backend."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import click
+
+from builder.cli.console import Console, shared_options
+from builder.errors import BadInput
+
+if TYPE_CHECKING:
+    from builder.audit.policy import AuditException
+    from builder.audit.values import AuditReport
+    from builder.report.places import LockPlaces
+    from builder.store import Store
+
+Format = Literal["text", "json", "sarif", "junit", "github"]
+
+_LEVELS = ("warn", "carry", "block")
+
+
+@click.command(name="audit", help="Find what in wheels belongs to another backend.")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
+@click.option("--backend", required=True, help="The backend whose image the wheels are for.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(get_args(Format)),
+    default=None,
+    help="text, json, sarif (code scanning), junit (CI servers) or github (annotations). [default: text]",
+)
+@click.option("--python", default="3.11", show_default=True, help="Python of the image; a lock says its own.")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", show_default=True)
+@click.option("--glibc", default="2.36", show_default=True, help="glibc of the image, to choose a requirement's wheel.")
+@click.option(
+    "--fail-on", type=click.Choice(_LEVELS), default="block", show_default=True, help="The mildest level that is a no."
+)
+@click.option(
+    "--exceptions",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="TOML file of [[exception]] tables: package, rule, reason, expires.",
+)
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
+@shared_options
+def command(
+    console: Console,
+    /,
+    targets: tuple[str, ...],
+    backend: str,
+    output: Format | None,
+    python: str,
+    arch: Literal["x86_64", "aarch64"],
+    glibc: str,
+    fail_on: Literal["warn", "carry", "block"],
+    exceptions: Path | None,
+    jobs: int | None,
+) -> int:
+    """TARGET is a wheel file, a folder of wheels, a lock, or a requirement such as catboost==1.2.8."""
+    from builder.audit.audit import audit_lock, audit_wheels
+    from builder.audit.environment import marker_environment
+    from builder.audit.policy import load_exceptions
+    from builder.lock.files import read_lock
+    from builder.names import parse_backend
+    from builder.report.places import lock_places
+    from builder.store import default_store
+
+    parse_backend(backend)
+    store = default_store(os.environ)
+    waived: tuple[AuditException, ...] = load_exceptions(exceptions) if exceptions else ()
+    today = datetime.now(tz=UTC).date()
+    if len(targets) == 1 and _is_lock(targets[0]):
+        path = Path(targets[0])
+        lock = read_lock(path)
+        report = audit_lock(
+            lock,
+            _wheelhouse(console, path, store),
+            backend=backend,
+            reporter=console,
+            store=store,
+            jobs=jobs,
+            exceptions=waived,
+            today=today,
+        )
+        return _finish(console, report, lock_places(path), output, fail_on)
+    if any(_is_lock(target) for target in targets):
+        raise BadInput(
+            "a lock is audited alone", why="its wheels are judged as one environment", fix="name only the lock"
+        )
+    report = audit_wheels(
+        _wheels(console, targets, store, python=python, arch=arch, glibc=glibc),
+        backend=backend,
+        environment=marker_environment(python, arch),
+        store=store,
+        reporter=console,
+        jobs=jobs,
+        exceptions=waived,
+        today=today,
+    )
+    return _finish(console, report, None, output, fail_on)
+
+
+def _is_lock(target: str) -> bool:
+    return target.endswith(".toml")
+
+
+def _wheelhouse(console: Console, path: Path, store: Store) -> dict[str, Path]:
+    """The lock's wheels, fetched when the store lacks them."""
+    from builder.lock.files import read_lock
+    from builder.wheels.fetch import fetch
+    from builder.wheels.settings import read_index_settings
+
+    lock = read_lock(path)
+    house = fetch(
+        lock.packages,
+        store,
+        reporter=console,
+        settings=read_index_settings(os.environ),
+        environ=os.environ,
+        offline=console.offline,
+    )
+    return dict(house.files)
+
+
+def _wheels(
+    console: Console,
+    targets: tuple[str, ...],
+    store: Store,
+    *,
+    python: str,
+    arch: Literal["x86_64", "aarch64"],
+    glibc: str,
+) -> list[tuple[Path, str]]:
+    """(path, wheel file name) of every target."""
+    from builder.audit.requirement import fetch_requirement
+
+    found: list[tuple[Path, str]] = []
+    for target in targets:
+        path = Path(target)
+        if path.is_dir():
+            wheels = sorted(path.rglob("*.whl"))
+            if not wheels:
+                raise BadInput(f"no wheels in {path}", fix="name a folder that holds .whl files")
+            found += [(wheel, wheel.name) for wheel in wheels]
+        elif target.endswith(".whl"):
+            if not path.is_file():
+                raise BadInput(f"no such file: {target}", fix="check the path")
+            found.append((path, path.name))
+        elif target.startswith("oci:") or (("/" in target or ":" in target) and "@" not in target.split("/")[0]):
+            raise BadInput(
+                f"cannot audit {target!r}",
+                why="images are not read yet, and no wheel, folder or lock of this name exists",
+                fix="audit the lock that the image was built from",
+            )
+        else:
+            wheel = fetch_requirement(
+                target,
+                store,
+                python=python,
+                arch=arch,
+                glibc=glibc,
+                reporter=console,
+                environ=os.environ,
+                offline=console.offline,
+            )
+            found.append((wheel.path, wheel.file))
+    return found
+
+
+def _finish(
+    console: Console, report: AuditReport, places: LockPlaces | None, output: Format | None, fail_on: str
+) -> int:
+    """Print the report; 1 when its level reaches `fail_on`."""
+    from builder.audit.document import audit_document
+    from builder.report.audit_text import audit_text
+
+    def text() -> str:
+        return audit_text(report, paint=console.verdict, verbose=console.verbose)
+
+    if output in (None, "text", "json"):
+        console.json = console.json or output == "json"
+        console.document(audit_document(report), text)
+    elif console.json:
+        raise BadInput(f"--json and --format {output} exclude each other", fix="leave one out")
+    else:
+        click.echo(_rendered(report, places, output))
+    order = ("ok", *_LEVELS)
+    return int(order.index(report.level) >= order.index(fail_on))
+
+
+def _rendered(report: AuditReport, places: LockPlaces | None, output: Format | None) -> str:
+    from builder.report.github import github_annotations, github_summary
+    from builder.report.junit import junit
+    from builder.report.sarif import sarif
+
+    if output == "sarif":
+        return sarif(report, places)
+    if output == "junit":
+        return junit(report)
+    page = os.environ.get("GITHUB_STEP_SUMMARY")
+    if page:
+        with Path(page).open("a", encoding="utf-8") as file:
+            file.write(github_summary(report))
+    return github_annotations(report, places)

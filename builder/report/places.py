@@ -1,0 +1,74 @@
+"""Where a finding is shown: the line of the lock that holds the package, or the wheel itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.audit.values import AuditReport, Finding, TargetAudit
+
+__all__ = ["LockPlaces", "Place", "fingerprint", "lock_places", "placed_findings", "seen"]
+
+_NAME = re.compile(r'name\s*=\s*"([^"]+)"')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A file that a reviewer can open, and a 1-based line when there is one."""
+
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockPlaces:
+    """Lines of a lock file."""
+
+    file: str
+    """Path as the reader of the report knows it, `/`-separated."""
+    lines: Mapping[str, int]
+    """Package name to the 1-based line of its table."""
+
+    def place(self, package: str) -> Place:
+        """The package's line, or the file's first."""
+        return Place(file=self.file, line=self.lines.get(package, 1))
+
+
+def lock_places(path: Path, *, shown_as: str | None = None) -> LockPlaces:
+    """Read the line of each `[[packages]]` name in a lock file."""
+    lines: dict[str, int] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = _NAME.match(line)
+        if match:
+            lines.setdefault(match[1], number)
+    return LockPlaces(file=shown_as or path.as_posix(), lines=lines)
+
+
+def placed_findings(
+    report: AuditReport, places: LockPlaces | None
+) -> Iterator[tuple[Finding, TargetAudit | None, Place]]:
+    """Every finding above info with its wheel (None between wheels) and its place."""
+    for target in report.targets:
+        for finding in target.findings:
+            if finding.severity != "info":
+                yield finding, target, places.place(target.name) if places else Place(file=target.file)
+    for finding in report.graph_findings:
+        package = finding.chain[-1] if finding.chain else ""
+        yield finding, None, places.place(package) if places else Place(file=finding.path)
+
+
+def seen(finding: Finding) -> tuple[str, ...]:
+    """The evidence, one `path: what was seen` a file."""
+    parts = finding.evidence.split(" | ")
+    if not parts[0].startswith(finding.path):
+        parts[0] = f"{finding.path}: {parts[0]}"
+    return tuple(parts)
+
+
+def fingerprint(finding: Finding, target: TargetAudit | None) -> str:
+    """Stays the same when versions, offsets and evidence change: package, rule and the backend it is about."""
+    subject = target.name if target else "/".join(finding.chain) or finding.path
+    return hashlib.sha256(f"{subject}|{finding.rule}|{finding.backend}".encode()).hexdigest()[:32]

@@ -1,0 +1,190 @@
+"""Real wheels with verdicts made by hand, and how an audit is held against them.
+
+Run as a program it audits all of them and writes docs/audit-corpus.md:
+
+    python -m tests.audit.corpus --store FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from builder.audit.audit import audit_wheel, load_rules
+from builder.audit.environment import marker_environment
+from builder.audit.values import TargetAudit
+from builder.errors import BuilderError
+from builder.lock.simple import Pages
+from builder.names import Arch, Digest
+from builder.store import Store
+from builder.wheels.fetch import receive
+from builder.wheels.settings import read_index_settings
+from builder.wheels.transport import open_client
+
+__all__ = ["Expected", "corpus", "differences", "fetched"]
+
+DATA = Path(__file__).parent / "data" / "corpus.csv"
+REPORT = Path(__file__).parents[2] / "docs" / "audit-corpus.md"
+BACKENDS = ("cuda", "rocm", "npu", "neuron", "tpu", "xpu", "opencl", "vulkan")
+ARCHS = ("cuda_sm", "cuda_ptx", "gfx", "ascend_soc")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """One row."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: Digest
+    arch: Arch
+    size: int
+    tokens: dict[str, tuple[str, ...]]
+    """Backend to tokens, `?` behind the optional ones."""
+    level: str
+    archs: dict[str, tuple[str, ...]]
+    """Key of `Archs` to targets, `*` behind the optional ones."""
+
+
+def corpus() -> tuple[Expected, ...]:
+    """All rows, the smallest wheel first."""
+    lines = [line for line in DATA.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    rows = [
+        Expected(
+            name=row["name"],
+            version=row["version"],
+            filename=row["filename"],
+            sha256=Digest(row["sha256"]),
+            arch="aarch64" if row["arch"] == "aarch64" else "x86_64",
+            size=int(row["wheel_bytes"]),
+            tokens={name: () if row[name] == "-" else tuple(row[name].split("+")) for name in BACKENDS},
+            level=row["level"],
+            archs={name: tuple(row[name].split()) for name in ARCHS},
+        )
+        for row in csv.DictReader(lines)
+    ]
+    return tuple(sorted(rows, key=lambda row: row.size))
+
+
+def fetched(row: Expected, store: Store) -> Path | None:
+    """The wheel in the store, downloaded by its hash; None when no configured index offers that file."""
+    if store.has(row.sha256):
+        return store.path(row.sha256)
+    settings = read_index_settings(os.environ)
+    with open_client(settings, os.environ) as client:
+        pages = Pages(client)
+        links = [link for location in settings.find_links for link in pages.location(location)]
+        for index in settings.indexes:
+            links += pages.project(index, row.name)
+        for link in links:
+            if link.file == row.filename and link.sha256 in (row.sha256.hex, None):
+                return store.path(receive(client, link.url, store, digest=row.sha256))
+    return None
+
+
+def audited(row: Expected, path: Path, store: Store) -> TargetAudit:
+    """The audit of one row for an image that must not contain CUDA."""
+    return audit_wheel(
+        path,
+        row.filename,
+        backend="cpu",
+        environment=marker_environment("3.11", row.arch),
+        store=store,
+        digest=row.sha256,
+    )
+
+
+def differences(row: Expected, audit: TargetAudit) -> list[str]:
+    """Where the audit and the row disagree; empty when they agree."""
+    found: list[str] = []
+    for backend in BACKENDS:
+        got = set(audit.tokens.get(backend, ()))
+        missing, extra = _compare(row.tokens[backend], got)
+        if "hard-plugin" in missing and "hard" in extra:
+            missing.discard("hard-plugin")
+            extra.discard("hard")
+        found += [f"{backend}: {token} is missing" for token in sorted(missing)]
+        found += [f"{backend}: {token} is wrong" for token in sorted(extra)]
+    for backend in sorted(audit.tokens.keys() - set(BACKENDS)):
+        found.append(f"{backend}: {' '.join(audit.tokens[backend])} is wrong")
+    cuda_level = _level_of_cuda(audit)
+    if cuda_level != row.level:
+        found.append(f"level is {cuda_level}, expected {row.level}")
+    for key in ARCHS:
+        missing, extra = _compare(row.archs[key], set(getattr(audit.archs, key)))
+        found += [f"{key}: {target} is missing" for target in sorted(missing)]
+        found += [f"{key}: {target} is wrong" for target in sorted(extra)]
+    return found
+
+
+def _compare(expected: tuple[str, ...], got: set[str]) -> tuple[set[str], set[str]]:
+    required = {word for word in expected if not word.endswith(("?", "*"))}
+    allowed = {word.rstrip("?*") for word in expected}
+    return required - got, got - allowed
+
+
+def _level_of_cuda(audit: TargetAudit) -> str:
+    """The level that the findings about CUDA alone would give: the corpus judges nothing else."""
+    levels = load_rules().policy.levels
+    order = ("ok", "warn", "carry", "block")
+    found = [
+        levels[finding.rule.removeprefix("foreign-")]
+        for finding in audit.findings
+        if finding.backend == "cuda" and finding.rule.startswith("foreign-") and finding.severity != "info"
+    ]
+    return max(found, key=order.index, default="ok")
+
+
+def _table(store: Store) -> Iterator[str]:
+    rules = load_rules()
+    right = wrong = absent = 0
+    lines: list[str] = []
+    for row in sorted(corpus(), key=lambda item: (item.name.lower(), item.filename)):
+        label = f"{row.name} {row.version}" + (" (aarch64)" if row.arch == "aarch64" else "")
+        try:
+            path = fetched(row, store)
+        except BuilderError as error:
+            path = None
+            sys.stderr.write(f"{row.filename}: {error.what}\n")
+        if path is None:
+            absent += 1
+            lines.append(f"| {label} | not run | | no configured index offers it |")
+            continue
+        audit = audited(row, path, store)
+        faults = differences(row, audit)
+        right += not faults
+        wrong += bool(faults)
+        said = "; ".join(f"{backend}: {' '.join(tokens)}" for backend, tokens in audit.tokens.items())
+        lines.append(f"| {label} | {'wrong' if faults else 'right'} | {said} | {'; '.join(faults)} |")
+        sys.stderr.write(f"{row.filename}: {'; '.join(faults) or 'right'}\n")
+    yield "# The audit against real wheels"
+    yield ""
+    yield "63 wheels of the Python Package Index were read by hand (readelf, strings, header parsers). This is what the"
+    yield "audit says of them: tokens of every backend, the level for an image that must not contain CUDA, and all"
+    yield f"device code targets must agree. Rules and tables: `{rules.version}`."
+    yield ""
+    yield "Made by `python -m tests.audit.corpus --store FOLDER`, which downloads the wheels by hash (5.6 GB)."
+    yield ""
+    yield f"**{right} right, {wrong} wrong, {absent} not run.**"
+    yield ""
+    yield "| wheel | verdict | tokens | differs |"
+    yield "| --- | --- | --- | --- |"
+    yield from lines
+
+
+def main() -> None:
+    """Audit all rows and write the report."""
+    parser = argparse.ArgumentParser(description="Hold the audit against real wheels.")
+    parser.add_argument("--store", type=Path, required=True, help="folder for the downloaded wheels")
+    store = Store(cast("Path", parser.parse_args().store))
+    REPORT.write_text("\n".join(_table(store)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ import os
 import click
 
 from builder.cli.console import Console, shared_options
-from builder.cli.registry_options import open_reference, plain_http_option
+from builder.cli.registry_options import attach_drafts, image_name, open_reference, plain_http_option
 
 __all__ = ["command"]
 
@@ -27,10 +27,17 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="Environment that a set-up script or the orchestrator adds, such as LD_LIBRARY_PATH; repeat it.",
 )
+@click.option("--attach", is_flag=True, help="Attach the proof to the image, as evidence for a promotion.")
 @plain_http_option
 @shared_options
 def command(
-    console: Console, image: str, node_class: str, allow: tuple[str, ...], env: tuple[str, ...], plain_http: bool
+    console: Console,
+    image: str,
+    node_class: str,
+    allow: tuple[str, ...],
+    env: tuple[str, ...],
+    attach: bool,
+    plain_http: bool,
 ) -> int:
     """Prove statically that an image loads on a node class.
 
@@ -57,6 +64,10 @@ def command(
         allow=allow,
         env=_settings(env),
     )
+    if attach:
+        from builder.release.statements import proof_draft
+
+        attach_drafts(console, repository, proof.image, proof_draft(proof, name=image_name(reference)))
     console.document(
         proof_document(proof, reference=image),
         lambda: proof_text(proof, reference=image, verdict=console.verdict, verbose=console.verbose),

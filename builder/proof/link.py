@@ -7,10 +7,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from builder.proof.dists import Distributions
+from builder.proof.faults import WEIGHTS, Faults, Opened, why_missing
 from builder.proof.launch import Interpreter, Launch, find_launch
 from builder.proof.libraries import Libraries
 from builder.proof.loader import Missing, Process, VersionMissing
@@ -24,47 +24,12 @@ from builder.proof.values import (
     HostLibrary,
     ImageConfig,
     LinkResult,
-    Role,
     SymbolVersion,
     Unresolved,
     Weight,
 )
 
 __all__ = ["Linker", "matches"]
-
-_WEIGHTS: tuple[Weight, ...] = ("optional", "undecided", "required")
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """Why a process looks the way it does."""
-
-    path: str
-    role: Role
-    weight: Weight
-    why: str = ""
-
-
-@dataclass(slots=True)
-class _Faults:
-    """The heaviest fault for each (object, name): many modules run into the same one."""
-
-    unresolved: dict[tuple[str, str], Unresolved] = field(default_factory=dict)
-    versions: dict[tuple[str, str, str], SymbolVersion] = field(default_factory=dict)
-    assumed: dict[tuple[str, str], Assumption] = field(default_factory=dict)
-    host: dict[str, set[str]] = field(default_factory=dict)
-    inside: dict[str, str] = field(default_factory=dict)
-
-    def add(self, fault: Unresolved) -> None:
-        known = self.unresolved.get((fault.object, fault.needed))
-        if known is None or _WEIGHTS.index(fault.weight) > _WEIGHTS.index(known.weight):
-            self.unresolved[fault.object, fault.needed] = fault
-
-    def add_version(self, fault: SymbolVersion) -> None:
-        key = (fault.object, fault.library, fault.version)
-        known = self.versions.get(key)
-        if known is None or _WEIGHTS.index(fault.weight) > _WEIGHTS.index(known.weight):
-            self.versions[key] = fault
 
 
 class Linker:
@@ -93,7 +58,7 @@ class Linker:
         self.allow = allow
         self.launch: Launch = find_launch(root, config)
         self.dists = Distributions(root)
-        self.faults = _Faults()
+        self.faults = Faults()
         everything = list(root.objects())
         self.native = {
             path: item for path, item in everything if item.machine == rules.machine and item.kind != "other"
@@ -101,7 +66,7 @@ class Linker:
         self.foreign = sum(item.machine != rules.machine for _, item in everything)
         self.names = Names(self.native)
         self.reached: set[str] = set()
-        self.openers: dict[str, list[_Opened]] = {}
+        self.openers: dict[str, list[Opened]] = {}
         """What led to an object: programs and modules that matter, in order."""
         self.loaders: dict[str, str] = {}
         """By library path, the first module whose import brings it into the process."""
@@ -109,7 +74,7 @@ class Linker:
     def weight(self, path: str) -> tuple[Weight, str]:
         """How much a fault of the object at `path` itself matters, and why not more."""
         weights = [self._weight(opened, path) for opened in self.openers.get(path, ())]
-        return max(weights, key=lambda item: _WEIGHTS.index(item[0]), default=("optional", "nothing needs it by name"))
+        return max(weights, key=lambda item: WEIGHTS.index(item[0]), default=("optional", "nothing needs it by name"))
 
     def link(self) -> LinkResult:
         """Everything the loader would miss in this image, by how much it matters."""
@@ -119,10 +84,10 @@ class Linker:
         modules = self._modules(python)
         self._libraries(python)
         unresolved = sorted(
-            self.faults.unresolved.values(), key=lambda item: (-_WEIGHTS.index(item.weight), item.object, item.needed)
+            self.faults.unresolved.values(), key=lambda item: (-WEIGHTS.index(item.weight), item.object, item.needed)
         )
         versions = sorted(
-            self.faults.versions.values(), key=lambda item: (-_WEIGHTS.index(item.weight), item.object, item.version)
+            self.faults.versions.values(), key=lambda item: (-WEIGHTS.index(item.weight), item.object, item.version)
         )
         return LinkResult(
             objects=len(self.native),
@@ -154,7 +119,7 @@ class Linker:
 
     def _start(self, path: str, weight: Weight, preload: tuple[str, ...]) -> Process:
         process = Process(self.searcher)
-        opened = _Opened(path, "program", weight, "the image does not start this program itself")
+        opened = Opened(path, "program", weight, "the image does not start this program itself")
         process.start(path, preload=preload)
         item = self.native.get(path)
         if item is not None and item.interpreter is not None and self.root.plain(item.interpreter) is None:
@@ -167,7 +132,7 @@ class Linker:
         if python is None or interpreter is None:
             return 0
         modules = [path for path, item in self.native.items() if importable(path, item, interpreter)]
-        failing: list[tuple[_Opened, Process]] = []
+        failing: list[tuple[Opened, Process]] = []
         for path in modules:
             process = self._import(python, path)
             opened = self._module(path, interpreter)
@@ -202,7 +167,7 @@ class Linker:
             process.open(path, process.program)
             if process.missing and python is not None and in_python:
                 process = self._import_after(python, path)
-            opened = _Opened(path, "library", "optional", "nothing in the image needs it by name")
+            opened = Opened(path, "library", "optional", "nothing in the image needs it by name")
             if process.missing or process.versions:
                 opened = self._library(opened)
             self._note(process, opened)
@@ -265,24 +230,24 @@ class Linker:
             return ""
         return loads if owner == theirs else f"{owner} requires {theirs}, and {loads}"
 
-    def _module(self, path: str, interpreter: Interpreter) -> _Opened:
+    def _module(self, path: str, interpreter: Interpreter) -> Opened:
         if not on_path(path, interpreter, self.config):
-            return _Opened(path, "module", "optional", "only imported when a program asks for it")
+            return Opened(path, "module", "optional", "only imported when a program asks for it")
         owner = self.dists.owner(path)
         if owner is None:
-            return _Opened(path, "module", "undecided", "no distribution's RECORD lists it")
-        return _Opened(path, "module", "required")
+            return Opened(path, "module", "undecided", "no distribution's RECORD lists it")
+        return Opened(path, "module", "required")
 
-    def _library(self, opened: _Opened) -> _Opened:
+    def _library(self, opened: Opened) -> Opened:
         """A library that does not load, weighed by whether Python code of its distribution names it."""
         owner = self.dists.owner(opened.path)
         loading = [source for source, _ in self.dists.loading.get(owner.name, ())] if owner else []
         found = self.reach.library(opened.path, loading) if loading else None
-        return opened if found is None else _Opened(opened.path, "library", found.weight, found.why)
+        return opened if found is None else Opened(opened.path, "library", found.weight, found.why)
 
     # --- what is noted
 
-    def _note(self, process: Process, opened: _Opened) -> None:
+    def _note(self, process: Process, opened: Opened) -> None:
         for item in process.objects:
             real = self._real(item)
             self.reached.add(real)
@@ -307,7 +272,7 @@ class Linker:
             self.faults.host.setdefault(name, set()).update(asking)
             self.faults.inside[name] = self._real(item)
 
-    def _weight(self, opened: _Opened, asking: str, *, foreign: bool = False) -> tuple[Weight, str]:
+    def _weight(self, opened: Opened, asking: str, *, foreign: bool = False) -> tuple[Weight, str]:
         """How much a fault matters, and why not more than that."""
         pattern = next((glob for glob in self.allow if matches(glob, (asking, opened.path))), None)
         if pattern is not None:
@@ -321,11 +286,11 @@ class Linker:
                 return ("optional" if conditional else found.weight), found.why
         return opened.weight, opened.why if opened.weight != "required" else ""
 
-    def _unresolved(self, missing: Missing, opened: _Opened) -> Unresolved:
+    def _unresolved(self, missing: Missing, opened: Opened) -> Unresolved:
         asking = self._real(missing.asking)
         foreign = self.libraries.foreign(missing.name, self.backend)
         weight, excuse = self._weight(opened, asking, foreign=foreign is not None)
-        why = _why(missing)
+        why = why_missing(missing)
         if foreign is not None:
             why += f"; it is {foreign.backend}'s {foreign.role}, the node is {self.backend}"
         if excuse:
@@ -359,7 +324,7 @@ class Linker:
             return nearest, f"use a base or a package that carries {row.backend}'s libraries"
         return nearest, f"install the package that ships {missing.name}"
 
-    def _version(self, fault: VersionMissing, opened: _Opened) -> SymbolVersion:
+    def _version(self, fault: VersionMissing, opened: Opened) -> SymbolVersion:
         asking = self._real(fault.asking)
         weight, excuse = self._weight(opened, asking)
         if fault.need.weak:
@@ -378,7 +343,7 @@ class Linker:
             why=f"{why} ({weight}: {excuse})" if excuse else why,
         )
 
-    def _no_interpreter(self, path: str, interpreter: str, opened: _Opened) -> Unresolved:
+    def _no_interpreter(self, path: str, interpreter: str, opened: Opened) -> Unresolved:
         return Unresolved(
             object=path,
             needed=interpreter,
@@ -407,13 +372,3 @@ class Linker:
 def matches(glob: str, paths: Iterable[str]) -> bool:
     """Whether a pattern of --allow takes in one of these paths; it may leave out the folders they start with."""
     return any(fnmatchcase(path, glob) or fnmatchcase(path, f"*/{glob.lstrip('/')}") for path in paths)
-
-
-def _why(missing: Missing) -> str:
-    outcome = missing.outcome
-    if outcome.broken:
-        return f"the loader stops at {outcome.broken}, which is no ELF file"
-    text = f"not in any of {len(outcome.searched)} places searched"
-    if outcome.skipped:
-        text += f"; passed over {outcome.skipped[0]}: it is for another processor"
-    return text

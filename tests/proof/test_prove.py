@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.events import SilentReporter
+from builder.names import parse_ref
+from builder.registry import copy, open_repository
 from tests.conftest import RunBuilder
 from tests.proof.test_demands import fatbin
 from tests.proof.trees import SITE, SUFFIX, VENV, Tree, put_image, tar_of
@@ -54,6 +57,17 @@ def test_proven(app: Tree, run_builder: RunBuilder, tmp_path: Path) -> None:
     assert found["image"]["ref"] == reference
     # the same again, from what was remembered, to the byte
     assert run_builder("prove", reference, "--node-class", "cpu-x86-64-v3", "--json").stdout == result.stdout
+
+
+@pytest.mark.registry
+def test_an_image_in_a_registry(app: Tree, run_builder: RunBuilder, tmp_path: Path, registry_host: str) -> None:
+    layout, digest = put_image(tmp_path / "l", [tar_of(app.root)], env=PATH, entrypoint=["python"])
+    reference = parse_ref(f"{registry_host}/proof/app@{digest}")
+    remote = open_repository(reference, environ={}, reporter=SilentReporter())
+    copy(layout, remote, digest, reporter=SilentReporter())
+    result = run_builder("prove", str(reference), "--node-class", "cpu-x86-64-v3", "--json")
+    assert result.returncode == 0, result.stderr
+    assert document(result, "prove")["image"] == {"ref": str(reference), "digest": str(digest)}
 
 
 def test_refused_with_the_evidence(app: Tree, run_builder: RunBuilder, tmp_path: Path) -> None:

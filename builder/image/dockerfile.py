@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -23,7 +23,6 @@ from builder import resources
 from builder.base.values import LockedBase
 from builder.errors import BadInput
 from builder.image.config import settings
-from builder.image.labels import image_labels
 from builder.image.values import VENV, ImagePlan
 from builder.matrix.values import RunLine
 from builder.names import Digest, parse_ref
@@ -41,7 +40,6 @@ __all__ = [
     "render",
     "run_arguments",
     "run_line",
-    "with_labels",
 ]
 
 BuilderKind = Literal["buildkit", "classic"]
@@ -128,11 +126,6 @@ def public_base(base: LockedBase) -> tuple[str, str]:
         return local_base(base), f"{base.reference}, {base.digest}; `builder build --engine docker` loads it"
     reference = parse_ref(base.reference)
     return str(reference.with_digest(base.digest)), base.reference
-
-
-def with_labels(plan: ImagePlan) -> ImagePlan:
-    """The plan with all labels of an image (labels.py), its run line among them; what it had is kept beside them."""
-    return replace(plan, labels={**plan.labels, **image_labels(plan.project, plan.lock, run_line=run_line(plan))})
 
 
 def build_line(plan: ImagePlan) -> str:

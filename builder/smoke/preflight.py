@@ -16,7 +16,6 @@ __all__ = [
     "device_access",
     "groups_for",
     "node_differences",
-    "shared_memory_fault",
     "shared_memory_for",
 ]
 
@@ -72,17 +71,6 @@ def node_differences(wanted: NodeClass, found: NodeClass) -> tuple[str, ...]:
     )
 
 
-def shared_memory_for(devices: int) -> int:
-    """Size of /dev/shm to start a container with, in bytes, for that many devices."""
-    return _SHM_FOR_SEVERAL if devices > 1 else _DEFAULT_SHM
-
-
-def shared_memory_fault(*, devices: int, shm_bytes: int) -> str:
-    """Why collectives between the devices would fail for lack of shared memory, with the mend; "" when fine (FR-34)."""
-    wanted = shared_memory_for(devices)
-    if shm_bytes >= wanted:
-        return ""
-    return (
-        f"shared memory (/dev/shm) has {shm_bytes // 2**20} MiB for {devices} devices: start the container with "
-        f"--shm-size={wanted // 2**20}m or --ipc=host"
-    )
+def shared_memory_for(*, several: bool) -> int:
+    """Size of /dev/shm to start a container with, in bytes: for several devices more than engines give (FR-34)."""
+    return _SHM_FOR_SEVERAL if several else _DEFAULT_SHM

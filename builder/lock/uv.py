@@ -33,9 +33,10 @@ __all__ = ["Uv"]
 _OURS = (
     *("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX_STRATEGY"),
     *("UV_NO_INDEX", "UV_EXCLUDE_NEWER", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_TORCH_BACKEND", "UV_RESOLUTION"),
-    *("UV_CUSTOM_COMPILE_COMMAND", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV"),
+    *("UV_CUSTOM_COMPILE_COMMAND", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV", "UV_NO_CONFIG", "UV_CONFIG_FILE"),
 )
-"""Variables that either were read into the settings already or would change which versions are chosen."""
+"""Variables that either were read into the settings already, would change which versions are chosen, or would keep uv
+from reading the very project it is asked about (UV_NO_CONFIG: the indexes in it, and so any private index)."""
 
 
 class Uv:

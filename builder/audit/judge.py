@@ -225,8 +225,11 @@ class _Judge:
         """Loaded on demand: no import reaches it, a backend is in its name, and the wheel has other files to load."""
         if elf.path in self._loaded_at_import:
             return False
-        name = _basename(elf.path).lower()
-        return any(word in name for word in _PLUGIN_WORDS) and len(self._facts.elf) > 1
+        name = _basename(elf.path)
+        others = [other for other in self._facts.elf if other.path != elf.path]
+        # lib/cuda/libx.so beside lib/avx2/libx.so: one of several builds of one file.
+        variant = any(_basename(other.path) == name and other.needed != elf.needed for other in others)
+        return bool(others) and (variant or any(word in name.lower() for word in _PLUGIN_WORDS))
 
     def linked(self) -> Iterator[Claim]:
         """hard, hard-plugin, via, and soft for DT_AUXILIARY."""

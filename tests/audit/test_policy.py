@@ -109,6 +109,7 @@ def test_library_rows_have_sources_and_known_roles() -> None:
     [
         ("libcudart.so.12", "cuda"),
         ("libcudart-1a2b3c4d.so.11.0.221", "cuda"),
+        ("libcudart.faf08d9a.so.13", "cuda"),
         ("/opt/rocm/lib/libamdhip64.so.7", "rocm"),
         ("libnvrtc.alt.so.13", "cuda"),
         ("libascendcl.so", "npu"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from builder.events import Advance
 from builder.registry.values import Descriptor, Manifest, Repository
@@ -14,15 +14,20 @@ __all__ = ["ChunkReader", "kept_blob", "kept_manifest"]
 _CHUNK = 1 << 20
 
 
-def kept_blob(repository: Repository, descriptor: Descriptor, store: Store, *, keep: bool) -> Iterator[bytes]:
-    """The blob's bytes: from the store when there, else from the repository, kept in the store when `keep`."""
+def kept_blob(
+    repository: Callable[[], Repository], descriptor: Descriptor, store: Store, *, keep: bool
+) -> Iterator[bytes]:
+    """The blob's bytes: from the store when there, else from the repository, kept in the store when `keep`.
+
+    `repository` is called only when the store lacks the blob: offline, there may be none to open.
+    """
     if not store.has(descriptor.digest):
         if not keep:
-            yield from repository.read_blob(descriptor.digest)
+            yield from repository().read_blob(descriptor.digest)
             return
         with store.partial() as path:
             with disk_errors(path), path.open("wb") as file:
-                for chunk in repository.read_blob(descriptor.digest):
+                for chunk in repository().read_blob(descriptor.digest):
                     file.write(chunk)
             store.adopt(path, descriptor.digest)
     with store.open(descriptor.digest) as file:

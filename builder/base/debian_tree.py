@@ -60,6 +60,7 @@ def debian_tree(packages: Sequence[DebFile], *, python_path: str, arch: Arch) ->
     _put(tree, "etc/ld.so.cache", ld_cache(_libraries(tree, arch), arch))
     for path in list(tree):
         _parents(tree, path)
+    _check(tree)
     return tuple(tree[path] for path in sorted(tree))
 
 
@@ -77,6 +78,15 @@ def _parents(tree: dict[str, TreeEntry], path: str) -> None:
             tree[str(parent)] = _folder(str(parent))
 
 
+def _check(tree: Mapping[str, TreeEntry]) -> None:
+    for path in tree:
+        parent = path.rpartition("/")[0]
+        if parent and tree[parent].kind != "directory":
+            raise BadInput(
+                "the packages of the base do not fit together", why=f"{path} lies below a {tree[parent].kind}"
+            )
+
+
 def _merged(path: str) -> str:
     return f"usr/{path}" if path.split("/", 1)[0] in _MERGED else path
 
@@ -89,7 +99,7 @@ def _left_out(path: str) -> bool:
 
 def _lay(tree: dict[str, TreeEntry], member: DebMember) -> None:
     path = _merged(member.path)
-    if not path or _left_out(path):
+    if not path or _left_out(path) or member.path in _MERGED:  # newer base-files bring the links into /usr themselves
         return
     if member.kind == "hardlink":
         target = tree.get(_merged(member.link))

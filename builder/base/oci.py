@@ -92,7 +92,7 @@ def read_config(
 ) -> dict[str, Any]:
     """The image's configuration, checked to be of this architecture."""
     descriptor = _descriptor(document.get("config"), str(reference))
-    config = json.loads(b"".join(kept_blob(repository, descriptor, store, keep=True)))
+    config = json.loads(b"".join(kept_blob(lambda: repository, descriptor, store, keep=True)))
     if config.get("architecture") != Platform(arch).oci_arch:
         raise BadInput(
             f"base image {reference} is not made for {Platform(arch)}",
@@ -171,7 +171,7 @@ def _read(
 
     def layers() -> Iterator[tarfile.TarFile]:
         for descriptor in reversed(descriptors):
-            chunks = kept_blob(repository, descriptor, store, keep=keep)
+            chunks = kept_blob(lambda: repository, descriptor, store, keep=keep)
             with _plain(descriptor, ChunkReader(chunks, advance)) as file:
                 try:
                     with tarfile.open(fileobj=file, mode="r|") as archive:

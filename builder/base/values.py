@@ -10,7 +10,7 @@ from builder.names import Digest
 
 __all__ = ["BASE_LAYOUT", "DebPackage", "LockedBase", "TreeEntry"]
 
-BASE_LAYOUT = "1"
+BASE_LAYOUT = "2"
 """Version of the rules by which packages become the base's tree (debian_tree.py); part of its digest."""
 
 

@@ -34,7 +34,7 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     """
     from builder.image.dockerfile import build_line, context_document, public_base, render, run_line
 
-    plan = _plan(project, backend)
+    plan = _plan(console, project, backend)
     image, note = public_base(plan.lock.base)
     made = render(plan, base_image=image, base_note=note)
     if folder is not None:
@@ -52,28 +52,21 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     return 0
 
 
-def _plan(project: Path | None, backend: str) -> ImagePlan:
-    from dataclasses import replace
+def _plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
+    import os
 
-    from builder.image.dockerfile import run_line
-    from builder.image.labels import image_labels
-    from builder.image.values import ImagePlan, Wheelhouse
+    from builder.image.values import Wheelhouse
     from builder.lock.files import lock_path, read_lock
-    from builder.matrix.load import load_backend
     from builder.names import parse_backend
-    from builder.project.load import find_project, load_project
+    from builder.pipeline.build import plan_image
+    from builder.pipeline.values import Work
+    from builder.project import find_project, load_project
+    from builder.store import default_store
 
     loaded = load_project(find_project(project or Path.cwd()))
     lock = read_lock(lock_path(loaded.root, parse_backend(backend)))
-    plan = ImagePlan(
-        project=loaded,
-        lock=lock,
-        wheelhouse=Wheelhouse(files={}),
-        runtime=load_backend(backend).spec.runtime,
-        labels={},
-        created=lock.exclude_newer,
-    )
-    return replace(plan, labels=image_labels(loaded, lock, run_line=run_line(plan)))
+    work = Work(store=default_store(os.environ), environ=os.environ, reporter=console, offline=console.offline)
+    return plan_image(loaded, lock, Wheelhouse(files={}), work)
 
 
 def _write(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:

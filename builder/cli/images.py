@@ -30,7 +30,7 @@ def command(console: Console, repository: str, plain_http: bool) -> int:
     REPOSITORY is host/name or oci:DIR. Verdicts are shown as the evidence is listed; `builder promote` reads and
     verifies it.
     """
-    from builder.release import images
+    from builder.release.pick import images
 
     reference = repository_reference(repository)
     opened = open_reference(console, reference, plain_http=plain_http)

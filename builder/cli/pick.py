@@ -31,7 +31,7 @@ def command(console: Console, repository: str, node_class: str | None, plain_htt
 
     REPOSITORY is host/name or oci:DIR. Only an image that a promotion put under the class's tag is picked.
     """
-    from builder.release import pick
+    from builder.release.pick import pick
 
     reference = repository_reference(repository)
     name = class_name(node_class)

@@ -54,7 +54,8 @@ def command(
     what is missing is listed otherwise. The move is recorded beside the image, for `builder rollback`.
     """
     from builder.registry import find_image
-    from builder.release import listed_evidence, promote
+    from builder.release.evidence import listed_evidence
+    from builder.release.promote import promote
     from builder.release.values import PromotionRefused
 
     reference = parse_ref(ref)

@@ -49,8 +49,8 @@ def command(
     too, when they are about this very image. A tag that names another image already is not moved.
     """
     from builder.registry import find_image
-    from builder.release import draft_from_file, listed_evidence, publish
-    from builder.release.publish import TagTaken
+    from builder.release.evidence import draft_from_file, listed_evidence
+    from builder.release.publish import TagTaken, publish
 
     source_ref, target_ref = parse_ref(image), parse_ref(to)
     source = open_reference(console, source_ref, plain_http=plain_http)

@@ -35,7 +35,8 @@ def command(console: Console, repository: str, node_class: str, expect: str | No
 
     REPOSITORY is host/name or oci:DIR. Called again, it goes back one more; the first image is the end of the way.
     """
-    from builder.release import listed_evidence, rollback
+    from builder.release.evidence import listed_evidence
+    from builder.release.promote import rollback
 
     reference = repository_reference(repository)
     name = class_name(node_class)

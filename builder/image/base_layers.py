@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from builder.base.blobs import kept_blob
@@ -94,7 +94,7 @@ def _oci_base(base: LockedBase, store: Store, open_repository: OpenRepository | 
     reference = parse_ref(base.reference)
     if open_repository is None:
         raise ValueError("an OCI base needs open_repository")
-    repository = open_repository(reference)
+    repository = cache(partial(open_repository, reference))
     keep = not isinstance(reference, LayoutRef)
     manifest = _manifest(base, repository, store)
     document = parse_manifest(manifest)
@@ -123,12 +123,12 @@ def _oci_base(base: LockedBase, store: Store, open_repository: OpenRepository | 
     )
 
 
-def _manifest(base: LockedBase, repository: Repository, store: Store) -> Manifest:
+def _manifest(base: LockedBase, repository: Callable[[], Repository], store: Store) -> Manifest:
     if store.has(base.digest):
         raw = store.path(base.digest).read_bytes()
         media_type = json.loads(raw).get("mediaType", MediaType.MANIFEST)
         return Manifest(media_type, raw)
-    found = repository.manifest(base.digest)
+    found = repository().manifest(base.digest)
     if found is None:
         raise OutsideFailed(
             f"base image {base.reference} no longer has the locked content",

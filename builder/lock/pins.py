@@ -17,7 +17,16 @@ from packaging.utils import canonicalize_name
 
 from builder.matrix.values import IndexPin
 
-__all__ = ["Applied", "applied", "asked_labels", "labels_demanded", "mentioned", "pin_of", "unlabelled_pins"]
+__all__ = [
+    "Applied",
+    "applied",
+    "asked_labels",
+    "labels_demanded",
+    "mentioned",
+    "named_in",
+    "pin_of",
+    "unlabelled_pins",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +71,11 @@ def mentioned(text: str, names: Iterable[str]) -> tuple[str, ...]:
         if re.search(missing, text):
             found.append(name)
     return tuple(found)
+
+
+def named_in(text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of `names` that the explanation speaks of at all, sorted."""
+    return tuple(name for name in sorted(set(names)) if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text))
 
 
 def labels_demanded(text: str, names: Iterable[str]) -> dict[str, str]:

@@ -106,6 +106,12 @@ def _check_host(request: Request) -> None:
         )
     if request.offline:
         raise WrongHost("pip-tools cannot lock offline", why="pip keeps no index pages", fix="use --engine uv")
+    if request.settings.extra_index_urls and not request.settings.best_match:
+        raise WrongHost(
+            "pip-tools cannot ask one index after the other",
+            why="uv's settings ask for the first index that has a package; pip takes the best of all",
+            fix="use --engine uv, or name the further indexes in pip's configuration",
+        )
     if request.overrides:
         raise WrongHost("pip-tools cannot lock overrides", why="pip has none", fix="use --engine uv")
 

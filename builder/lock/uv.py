@@ -120,13 +120,16 @@ class Uv:
                     entry["exclude-newer"] = False
                 indexes.append(entry)
             sources[name] = {"index": locations[pinned.location]}
-        # The default index comes first, so that of equal versions its file is taken: a lock that names the public
-        # file can be used on any machine. uv reads the order of the list; `default` only says that there is no other.
-        for number, url in enumerate(request.settings.indexes):
+        # When all indexes count, the default one comes first, so that of equal versions its file is taken: a lock that
+        # names the public file can be used on any machine. When the first index with a package is the only one asked,
+        # the default one comes last, or a stranger could publish there what is private elsewhere.
+        settings = request.settings
+        ordered = settings.indexes if settings.best_match else (*settings.indexes[1:], *settings.indexes[:1])
+        for number, url in enumerate(ordered):
             entry = {"name": f"index-{number}", "url": url}
             if url in request.undated:
                 entry["exclude-newer"] = False
-            if number == len(request.settings.indexes) - 1:
+            if number == len(ordered) - 1:
                 entry["default"] = True
             indexes.append(entry)
         tool: dict[str, Any] = {"index": indexes, "sources": sources}
@@ -217,7 +220,7 @@ def _fault(stderr: str, request: Request) -> Exception:
     """What uv's refusal means, from the sentences it prints (uv 0.13)."""
     said = _tidy(stderr)
     roots = {canonicalize_name(Requirement(line).name) for line in request.requirements}
-    if "No solution found" not in said:
+    if "No solution found" not in stderr:
         if _NETWORK.search(said):
             return IndexUnreachable(
                 "an index does not answer", why=said, fix="check the network and the index settings of pip or uv"
@@ -233,6 +236,17 @@ def _fault(stderr: str, request: Request) -> Exception:
             f"{sources[1]} is published as source only",
             why="images are made of wheels alone, so that what is audited is what is installed",
             fix=f"choose a version of {sources[1]} with wheels, or build its wheel and put it into a find-links folder",
+            said=said,
+        )
+    unfit = re.search(r"(\S+) has no wheels with a matching ([\w ]+?) tag \(e\.g\., `([^`]+)`\)", said)
+    if unfit is not None:
+        offered = re.findall(r"on the following platforms?: (`[^`]+`(?:, `[^`]+`)*)", said)
+        return CannotResolve(
+            f"{unfit[1]} has no wheel for Python {request.python}, {request.arch}, glibc {request.glibc}",
+            why=f"no {unfit[2]} tag fits; the best that the base accepts is {unfit[3]}"
+            + (f", and there are wheels for {offered[0].replace('`', '')}" if offered else ""),
+            fix=f"choose a base or a Python that {unfit[1].partition('==')[0]} has wheels for, another version of it, "
+            "or rebuild its wheel for this target and put it into a find-links folder",
             said=said,
         )
     if missing := [name for name in _not_found(said) if name in roots]:
@@ -269,5 +283,5 @@ def _tidy(stderr: str) -> str:
         if text and not skipping:
             kept.append(text)
     said = " ".join(kept).replace("builder-lock-roots", "the project")
-    said = re.sub(r"^error: |(?<=dependencies) cause:", "", said)
+    said = re.sub(r"^error: ", "", said).replace("No solution found when resolving dependencies cause: ", "")
     return re.sub(r"https?://[^\s/]+@", "https://", said)

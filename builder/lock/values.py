@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from builder.base.values import LockedBase
+from builder.errors import BadInput
 from builder.matrix.values import IndexPin
 from builder.names import Arch, Digest
 
-__all__ = ["BlockedPackage", "Lock", "LockedPackage"]
+__all__ = ["BlockedPackage", "Lock", "LockedPackage", "parse_moment"]
+
+
+def parse_moment(text: str) -> str:
+    """A date or time in ISO 8601 as UTC to the second, `2026-11-30T12:00:00Z`; without a zone it is UTC already."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"not a time: {text!r}", why=str(error), fix="write it in ISO 8601, e.g. 2026-11-30 or 2026-11-30T12:00:00Z"
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,8 @@ from builder.errors import Refused
 from builder.names import Digest
 from builder.registry.values import Repository
 from builder.release.evidence import listed_evidence
-from builder.release.promote import latest_record, node_class_tag
+from builder.release.history import latest_record
+from builder.release.records import node_class_tag
 from builder.release.values import Evidence, ImageRow, Picked
 
 __all__ = ["images", "pick"]

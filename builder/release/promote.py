@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from builder.errors import BadInput, Refused, did_you_mean
-from builder.names import Digest, parse_tag
+from builder.names import Digest
 from builder.registry.errors import MissingContent, TagMoved
-from builder.registry.manifests import INDEX_TYPES, check_index, is_referrers_tag, parse_manifest, pointed_manifests
+from builder.registry.manifests import INDEX_TYPES, check_index, parse_manifest, pointed_manifests
 from builder.registry.values import Manifest, Repository
 from builder.release.evidence import attach, evidence
-from builder.release.statements import promotion_draft, read_audit, read_promotion, read_smoke
-from builder.release.values import Evidence, EvidenceKind, Missing, Promotion, PromotionRecord, PromotionRefused
+from builder.release.history import latest_record
+from builder.release.records import node_class_tag, promotion_draft
+from builder.release.statements import read_audit, read_smoke
+from builder.release.values import Evidence, Missing, Promotion, PromotionRecord, PromotionRefused
 
-__all__ = ["REQUIREMENTS", "Older", "latest_record", "node_class_tag", "promote", "rollback"]
+__all__ = ["REQUIREMENTS", "Older", "promote", "rollback"]
 
 _HISTORY = 50
 """Images a tag remembers; older ones are still in the repository, but not on the way back."""
@@ -32,14 +34,6 @@ class Older(Refused):
     """The candidate was made, or was replaced, before the image that the tag points at (FR-28)."""
 
     kind = "older"
-
-
-def node_class_tag(name: str) -> str:
-    """The tag of a node class is its name; `BadInput` when that is no tag, or one with another meaning."""
-    parse_tag(name)
-    if is_referrers_tag(name):
-        raise BadInput(f"not the name of a node class: {name!r}", why="such tags hold lists of referrers")
-    return name
 
 
 def promote(
@@ -140,16 +134,6 @@ def rollback(
         when=when,
     )
     return _move(repository, manifest, record, name)
-
-
-def latest_record(repository: Repository, digest: Digest, node_class: str) -> PromotionRecord | None:
-    """The newest record of this image's moves to this node class: highest number, then latest time."""
-    kinds: tuple[EvidenceKind, ...] = ("promotion",)
-    records = [
-        read_promotion(piece.content) for piece in evidence(repository, digest, kinds=kinds) if not piece.problem
-    ]
-    ours = [record for record in records if record.node_class == node_class]
-    return max(ours, key=lambda record: (record.sequence, record.when), default=None)
 
 
 def _next(*records: PromotionRecord | None) -> int:

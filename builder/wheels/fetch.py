@@ -140,7 +140,7 @@ def receive(
     name = digest.hex if digest is not None else hashlib.sha256(url.encode()).hexdigest()
     with store.partial(f"{name}.whl.part") as path, _locked(path) as file:
         if digest is not None and store.has(digest):
-            path.unlink(missing_ok=True)
+            _discard(path)
             return digest
         with disk_errors(path):
             if urlsplit(url).scheme == "file":
@@ -148,7 +148,7 @@ def receive(
             else:
                 found = retrying(lambda: _download(client, url, file, path, digest, progress, stop))
             if digest is not None and found != digest:
-                path.unlink(missing_ok=True)
+                _discard(path)
                 raise CorruptBlob(
                     f"{without_credentials(url)} is not the file that was locked",
                     why=f"its digest is {found}, expected {digest}",
@@ -156,7 +156,7 @@ def receive(
                 )
             file.flush()
             store.adopt(path, found, verified=True)
-        _etag_path(path).unlink(missing_ok=True)
+            _discard(path)
         return found
 
 
@@ -281,6 +281,12 @@ def _hash_so_far(file: IO[bytes]) -> hashlib._Hash:
     while piece := file.read(_CHUNK):
         hasher.update(piece)
     return hasher
+
+
+def _discard(path: Path) -> None:
+    """Remove a partial file and what is known about it."""
+    path.unlink(missing_ok=True)
+    _etag_path(path).unlink(missing_ok=True)
 
 
 def _etag_path(path: Path) -> Path:

@@ -103,12 +103,11 @@ class Torch:
             if hardware == "CPU":
                 raise NoDevice("torch_xla runs on the cpu here: it sees no accelerator")
             return
+        if device != "cpu":
+            self.space = getattr(torch, device, None)
+            if self.space is None or not self.space.is_available():
+                raise NoDevice(f"torch {torch.__version__} sees no {device} device")
         self.device = torch.device(device)
-        if device == "cpu":
-            return
-        self.space = getattr(torch, device)
-        if not self.space.is_available():
-            raise NoDevice(f"torch {torch.__version__} sees no {device} device")
 
     def devices(self):
         """Product names."""
@@ -209,6 +208,41 @@ class OnnxRuntime:
         return result.tolist(), seconds
 
 
+class OpenVino:
+    """OpenVINO on one of its devices: CPU, GPU, NPU."""
+
+    def __init__(self, device):
+        import openvino
+
+        self.openvino, self.device = openvino, device
+        self.core = openvino.Core()
+        if not [name for name in self.core.available_devices if name.partition(".")[0] == device]:
+            raise NoDevice(f"openvino {openvino.__version__} sees no {device}, only {self.core.available_devices}")
+
+    def devices(self):
+        """Product names."""
+        found = [name for name in self.core.available_devices if name.partition(".")[0] == self.device]
+        return [self.core.get_property(name, "FULL_DEVICE_NAME") for name in found]
+
+    def memory(self):
+        """Total bytes, where the device's plug-in tells."""
+        try:
+            return {"device_memory_bytes": int(self.core.get_property(self.device, "GPU_DEVICE_TOTAL_MEM_SIZE"))}
+        except RuntimeError:
+            return {}
+
+    def matmul(self, left, right):
+        """float32 product: the plug-ins would rather compute in half precision, which does not hold the sums."""
+        import numpy
+
+        a, b = numpy.array(left, dtype="float32"), numpy.array(right, dtype="float32")
+        model = self.core.read_model(matmul_model())
+        model.reshape({"A": list(a.shape), "B": list(b.shape)})
+        compiled = self.core.compile_model(model, self.device, {"INFERENCE_PRECISION_HINT": "f32"})
+        result, seconds = timed(lambda: compiled({"A": a, "B": b})["C"], lambda _: None)
+        return result.tolist(), seconds
+
+
 def matmul_model():
     """An ONNX model of one MatMul of two float matrices of any size, as bytes (onnx.proto, IR version 8, opset 13)."""
 
@@ -240,7 +274,14 @@ def matmul_model():
     return number(1, 8) + field(7, graph) + field(8, number(2, 13))
 
 
-KINDS = {"numpy": Numpy, "cupy": Cupy, "torch": Torch, "jax": Jax, "onnxruntime": OnnxRuntime}
+KINDS = {
+    "numpy": Numpy,
+    "cupy": Cupy,
+    "torch": Torch,
+    "jax": Jax,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+}
 
 
 def open_framework(options):

@@ -1,7 +1,8 @@
 """Imports every top-level module of every distribution that the lock names, and holds the versions against it.
 
-The modules are imported one after the other in one child process, as a program would; when the child dies, the module
-it was at is named and a new child goes on with the next. Options:
+The modules are imported one after the other in one child process, as a program would. After one that fails, or takes
+the child down with it, a new child goes on with the next: what a failed import leaves behind would spoil the others.
+Options:
 
     packages         {distribution: version}, the lock
     results          {check: verdict} of the checks before this one; `device` decides how a missing library is read
@@ -113,19 +114,16 @@ def import_all(modules):
             stdout=subprocess.PIPE,
             text=True,
         )
-        done = 0
         assert child.stdout is not None
+        failed = False
         for line in child.stdout:
-            yield todo[done], json.loads(line)
-            done += 1
+            outcome = json.loads(line)
+            failed = bool(outcome["error"])
+            yield todo.pop(0), outcome
         status = child.wait()
-        todo = todo[done:]
-        if todo and status != 0:
-            yield todo[0], _outcome(f"the interpreter ended while importing it: {_ended(status)}", 0.0)
-            todo = todo[1:]
-        elif todo:
-            yield todo[0], _outcome("it ended the interpreter without an error", 0.0)
-            todo = todo[1:]
+        if todo and not failed:
+            why = f"the interpreter ended while importing it: {_ended(status)}"
+            yield todo.pop(0), _outcome(why if status else "it ended the interpreter without an error", 0.0)
 
 
 def _ended(status):
@@ -156,7 +154,7 @@ def is_optional(distribution, module, outcome, modules):
 
 
 def _import_here(names):
-    """The child: import each module, one JSON line each on the real stdout."""
+    """The child: import each module up to the first that fails, one JSON line each on the real stdout."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != os.path.dirname(__file__)]
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -170,6 +168,8 @@ def _import_here(names):
         outcome["seconds"] = time.monotonic() - start
         report.write(json.dumps(outcome) + "\n")
         report.flush()
+        if outcome["error"]:
+            break
     os._exit(0)
 
 

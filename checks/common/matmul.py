@@ -14,14 +14,17 @@ import sys
 def check(options):
     """Passed when both products are exactly right."""
     frameworks = sys.modules["__main__"].load("common/frameworks.py")
-    size = int(options.get("size", 512))
     try:
-        framework = frameworks.open_framework(options)
-        small, _ = framework.matmul(matrix(33, 48, 1), matrix(48, 29, 2))
-        left, right = matrix(size, size, 3), matrix(size, size, 4)
-        large, seconds = framework.matmul(left, right)
+        return examine(frameworks.open_framework(options), int(options.get("size", 512)))
     except frameworks.NoDevice as error:
         return "failed", {}, str(error)
+
+
+def examine(framework, size):
+    """The check on an opened framework."""
+    small, _ = framework.matmul(matrix(33, 48, 1), matrix(48, 29, 2))
+    left, right = matrix(size, size, 3), matrix(size, size, 4)
+    large, seconds = framework.matmul(left, right)
     measures = {"matmul_seconds": round(seconds, 6), "matmul_rows": size}
     wrong = compare(small, reference(matrix(33, 48, 1), matrix(48, 29, 2)))
     if wrong:

@@ -184,7 +184,7 @@ def minimal_base() -> list[Deb]:
         Deb(
             "base-files",
             files={"usr/lib/os-release": b"ID=debian\n", "etc/issue": b"Debian\n"},
-            links={"etc/os-release": "../usr/lib/os-release"},
+            links={"etc/os-release": "../usr/lib/os-release", "bin": "usr/bin", "lib64": "usr/lib64"},
             control={"conffiles": b"/etc/issue\n"},
         ),
         Deb("base-passwd", files=passwd, fields={"Depends": "libc6 (>= 2.34)"}),

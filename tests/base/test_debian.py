@@ -202,6 +202,19 @@ def test_snapshots_are_part_of_the_grammar() -> None:
     assert parse_debian("registry.example.org/debian:bookworm") is None
 
 
+def test_a_snapshot_is_a_folder_of_the_mirror_and_may_be_past_its_time(mirror: Mirror) -> None:
+    stamp = "20260711T120000Z"
+    old = "Valid-Until: Sat, 01 Jan 2022 00:00:00 UTC\n"
+    mirror.archive.publish(minimal_base(), folder=f"debian/{stamp}", extra=old)
+    mirror.archive.publish([], folder=f"debian/{stamp}", suite="bookworm-updates")
+    mirror.archive.publish([], folder=f"debian-security/{stamp}", suite="bookworm-security", extra=old)
+    base = mirror.lock(f"debian:bookworm@{stamp}")
+    assert base.reference == f"debian:bookworm@{stamp}"
+    assert all(f"/debian/{stamp}/pool/" in package.url for package in base.packages)
+    mirror.environ["BUILDER_DEBIAN_MIRROR"] += "/"
+    assert mirror.lock(f"debian:bookworm@{stamp}", offline=True) == base
+
+
 def test_the_tree_is_what_the_scripts_would_have_made(mirror: Mirror) -> None:
     tree = tree_of(mirror)
     assert (tree["bin"].kind, tree["bin"].link) == ("symlink", "usr/bin")
@@ -277,10 +290,11 @@ def test_real_suites_are_locked(suite: str, python: str, glibc: str, arch: Arch,
 
 
 @pytest.mark.network
-def test_the_real_base_runs_python(shared_store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suite", "python"), [("bookworm", "3.11"), ("trixie", "3.13")])
+def test_the_real_base_runs_python(suite: str, python: str, shared_store: Store, tmp_path: Path) -> None:
     base = resolve_base(
-        "debian:bookworm",
-        python="3.11",
+        f"debian:{suite}",
+        python=python,
         arch="x86_64",
         store=shared_store,
         reporter=SilentReporter(),
@@ -298,7 +312,7 @@ def test_the_real_base_runs_python(shared_store: Store, tmp_path: Path) -> None:
     code = "import ssl, ctypes, sqlite3, lzma, bz2, readline, curses, uuid, zoneinfo, ctypes.util as u;"
     code += "print(len(ssl.create_default_context().get_ca_certs()) > 100, u.find_library('gomp'), u.find_library('c'),"
     code += " zoneinfo.ZoneInfo('Europe/Berlin'))"
-    command = ["chroot", str(root), "/usr/bin/python3.11", "-c", code]
+    command = ["chroot", str(root), base.python_path, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/sbin:/usr/bin"})
     if "Operation not permitted" in done.stderr:
         pytest.skip("chroot needs root")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import hashlib
 import json
@@ -160,6 +161,11 @@ def test_what_no_rule_covers_is_refused(tmp_path: Path, files: dict[str, bytes],
     with pytest.raises(BadWheel, match=r"demo-1\.0-py3-none-any\.whl: ") as caught:
         placed(wheel)
     assert why in str(caught.value)
+
+
+def test_the_program_runs_on_the_oldest_python_that_bases_have() -> None:
+    """Images on UBI 9 and Debian 11 have Python 3.9."""
+    ast.parse(Path(install.__file__).read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def test_a_wheel_with_another_digest_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from builder.base.resolve import resolve_base
+from builder.base.resolve import OpenRepository, resolve_base
 from builder.base.values import LockedBase
 from builder.errors import BadInput, CannotTell, OutsideFailed, Refused
 from builder.events import SilentReporter
@@ -23,7 +23,7 @@ from builder.image.layers import LayerWriter, write_layer
 from builder.image.oci import assemble
 from builder.image.values import BuiltImage, ImagePlan
 from builder.matrix.values import RunLine, Runtime
-from builder.names import Digest, LayoutRef, Reference, RegistryRef
+from builder.names import Digest, LayoutRef, Reference, RegistryRef, parse_ref
 from builder.project.values import CopyRule
 from builder.registry.layout import Layout
 from builder.registry.manifests import canonical_json
@@ -373,6 +373,78 @@ def test_layers_of_an_oci_base_are_taken_as_they_are(
     assert len(config["rootfs"]["diff_ids"]) == len(image["layers"])
     for row in image["layers"]:
         assert target.has_blob(Digest.parse(row["digest"]))
+
+
+def test_a_base_read_from_a_registry_once_is_built_on_without_it(tmp_path: Path, vendor: Layout, store: Store) -> None:
+    put_image(vendor, store, [ROOTFS])
+    fresh = Store(tmp_path / "fresh")
+    opened = []
+
+    def registry(reference: Reference) -> Repository:
+        opened.append(str(reference))
+        return vendor
+
+    def unreachable(reference: Reference) -> Repository:
+        raise OutsideFailed(f"{reference} cannot be reached")
+
+    def locked(opener: OpenRepository, *, offline: bool) -> LockedBase:
+        return resolve_base(
+            "registry.test/vendor:base",
+            python="3.11",
+            arch="x86_64",
+            store=fresh,
+            reporter=SilentReporter(),
+            offline=offline,
+            environ={},
+            open_repository=opener,
+        )
+
+    with pytest.raises(OutsideFailed, match="is not known yet"):
+        locked(unreachable, offline=True)
+    base = locked(registry, offline=False)
+    assert opened == ["registry.test/vendor:base"]
+    assert locked(unreachable, offline=True) == base
+    plan = a_plan(tmp_path / "project", base)
+    target = Layout(tmp_path / "out")
+    built = assemble(
+        plan,
+        target=target,
+        tag="1.0",
+        store=fresh,
+        reporter=SilentReporter(),
+        open_repository=unreachable,
+        offline=True,
+    )
+    assert target.has_blob(built.layers[0].descriptor.digest)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [("registry.test/app", "vendor"), ("other.test/app", None), ("oci:out", None)]
+)
+def test_base_layers_are_mounted_only_within_one_registry(
+    tmp_path: Path, vendor: Layout, store: Store, target: str, expected: str | None
+) -> None:
+    put_image(vendor, store, [ROOTFS])
+    base = replace(lock(vendor, store), reference="registry.test/vendor:base")
+    asked: list[str | None] = []
+
+    class Watching(Layout):
+        def put_blob(self, descriptor: Descriptor, source: BlobSource, *, mount_from: str | None = None) -> bool:
+            asked.append(mount_from)
+            return super().put_blob(descriptor, source, mount_from=mount_from)
+
+    plan = a_plan(tmp_path / "project", base)
+    assemble(
+        plan,
+        target=Watching(tmp_path / "out"),
+        tag="1.0",
+        store=store,
+        reporter=SilentReporter(),
+        reference=parse_ref(target),
+        open_repository=lambda _reference: vendor,
+    )
+    assert asked.count("vendor") == (1 if expected else 0)
+    assert set(asked) <= {"vendor", None}
 
 
 # The real thing.

@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import io
 import struct
+import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -19,9 +21,9 @@ from builder.image.layers import LayerWriter, write_layer
 from builder.image.splice import WheelFile, skeleton_layer, wheel_layer
 from builder.image.values import Layer
 from builder.names import Digest
-from builder.store import Store
+from builder.store import NoRoom, Store
 from builder.wheels.archive import UnsafeWheel
-from tests.image.test_install import run_program
+from tests.image.test_install import REAL, run_program
 from tests.image.wheels import File, build_wheel
 
 VENV = Venv(root="/opt/venv", python="3.11")
@@ -254,3 +256,28 @@ def test_a_file_that_changes_while_it_is_read_stops_the_build(
     with pytest.raises(Exception, match="growing changed while it was read"):
         write_layer(store, "files", fill)
     assert not list((store.root / "tmp").iterdir())
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, full_disk: Path) -> None:
+    wheel = build_wheel(tmp_path, files={f"demo/{number}.bin": NOISE for number in range(8)})
+    small = Store(full_disk / "store")
+    with pytest.raises(NoRoom, match="disk full"):
+        splice([wheel], small)
+    assert [path for path in small.root.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.network
+def test_real_wheels_are_spliced_into_what_the_program_installs(tmp_path: Path, store: Store) -> None:
+    wheels = tmp_path / "wheels"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    subprocess.run([*pip, "download", "--no-deps", "--only-binary=:all:", "-d", str(wheels), *REAL], check=True)
+    files = sorted(wheels.iterdir())
+    root = tmp_path / "layers"
+    for group in (files[::2], files[1::2]):
+        layer = splice(group, store)
+        check_digests(layer)
+        unpacked(layer, root)
+    unpacked(skeleton_layer(VENV, "/usr/bin/python3.11", store), root)
+    installed = run_program(tmp_path, files)
+    assert listing(root / "opt/venv") == listing(installed)
+    assert len(listing(installed)) > 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -9,12 +10,13 @@ import pytest
 
 from builder.errors import BadInput
 from builder.lock.engine import CannotResolve, NoSuchPackage, OnlySources
-from builder.lock.make import MissingIndex
 from builder.lock.policy import PackagePolicy
+from builder.lock.search import MissingIndex
 from builder.lock.trap import blocked
 from builder.matrix.values import IndexPin
 from builder.names import Digest
 from builder.project.values import BackendOptions
+from builder.wheels.settings import read_index_settings
 from builder.wheels.transport import IndexUnreachable
 from tests.lock.conftest import Locker, stack
 from tests.lock.indexes import Index, make_wheel
@@ -101,8 +103,11 @@ def test_a_wheel_for_a_newer_glibc_is_refused(locker: Locker, default: Index, tm
     assert locker.lock(stack("cuda"), "connector", glibc="2.35").packages[0].version == "0.19"
     with pytest.raises(CannotResolve) as caught:
         locker.lock(stack("cuda"), "connector", glibc="2.34")
+    assert "connector==0.19" in caught.value.what
     assert "glibc 2.34" in caught.value.what
-    assert "manylinux_2_35" in caught.value.why
+    assert "manylinux_2_34_x86_64" in caught.value.why
+    assert "manylinux_2_35_x86_64" in caught.value.why
+    assert "rebuild" in caught.value.fix
 
 
 def test_a_package_that_is_published_as_source_only_is_named(locker: Locker, default: Index, tmp_path: Path) -> None:
@@ -295,6 +300,19 @@ def test_a_labelled_build_is_never_slipped_in(
     assert versions(lock)["torch"] == "2.13.0"
 
 
+@pytest.mark.parametrize("no_index", [True, False])
+def test_a_labelled_build_is_taken_when_there_is_no_other(
+    locker: Locker, default: Index, tmp_path: Path, no_index: bool
+) -> None:
+    """Without internet, a folder with the right build and nothing else is enough, and it is said."""
+    folder = tmp_path / "links"
+    make_wheel(folder, "torch", "2.13.0+cpu")
+    make_wheel(folder, "torch-npu", "2.13.0", requires=["torch==2.13.0"])
+    lock = locker.with_settings(find_links=(str(folder),), no_index=no_index).lock(stack("npu"), "torch-npu")
+    assert versions(lock)["torch"] == "2.13.0+cpu"
+    assert any("only a labelled build" in line for line in locker.notes.lines)
+
+
 def test_a_label_that_names_no_backend_is_like_any_version(locker: Locker, default: Index, tmp_path: Path) -> None:
     default.add(make_wheel(tmp_path, "leaf", "1.0"))
     patched = make_wheel(tmp_path / "links", "leaf", "1.0+corp.1")
@@ -310,6 +328,44 @@ def test_of_equal_versions_the_default_indexs_file_is_taken(
     vendor.add(make_wheel(tmp_path, "only-here", "1.0"))
     lock = locker.with_settings(extra_index_urls=(vendor.url,)).lock(stack("cpu"), "leaf", "only-here")
     assert [package.index for package in lock.packages] == [default.url, vendor.url]
+
+
+def test_indexes_of_uvs_and_pips_own_files_are_used(
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+) -> None:
+    default.add(make_wheel(tmp_path, "leaf", "1.0"))
+    vendor.add(make_wheel(tmp_path, "only-here", "1.0"))
+    linked = make_wheel(tmp_path / "links", "linked", "1.0")
+    uv_toml, pip_conf = tmp_path / ".config/uv/uv.toml", tmp_path / ".config/pip/pip.conf"
+    for path in (uv_toml, pip_conf):
+        path.parent.mkdir(parents=True)
+    uv_toml.write_text(f'[[index]]\nname = "mirror"\nurl = "{default.url}"\ndefault = true\n')
+    pip_conf.write_text(f"[global]\nextra-index-url = {vendor.url}\nfind-links = {linked.parent}\n")
+    locker.settings = read_index_settings(locker.environ)
+    lock = locker.lock(stack("cpu"), "leaf", "only-here", "linked")
+    assert [package.index for package in lock.packages] == [default.url, linked.parent.as_uri(), vendor.url]
+
+
+def test_an_index_known_to_uv_alone_gives_a_package_it_has_first(
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+) -> None:
+    """uv's rule against dependency confusion: the first index that has a name is the only one asked for it."""
+    default.add(make_wheel(tmp_path, "private", "9.0"))
+    vendor.add(make_wheel(tmp_path, "private", "1.0"))
+    locker.environ["UV_INDEX"] = vendor.url
+    locker.settings = replace(read_index_settings(locker.environ), index_url=default.url)
+    (private,) = locker.lock(stack("cpu"), "private").packages
+    assert (private.version, private.index) == ("1.0", vendor.url)
+
+
+def test_a_pinned_package_is_not_outranked_by_another_index(
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+) -> None:
+    """FR-24: the release on the default index ranks above the candidate for CUDA 12.9, and is built for CUDA 13."""
+    default.add(make_wheel(tmp_path, "vllm", "0.20.2"))
+    vendor.add(make_wheel(tmp_path, "vllm", "0.20.2rc1.dev233+g5497ffbf7.cu129"))
+    lock = locker.lock(stack("cuda", pins=(IndexPin(index=vendor.url, packages=("vllm",)),)), "vllm")
+    assert versions(lock) == {"vllm": "0.20.2rc1.dev233+g5497ffbf7.cu129"}
 
 
 def test_overrides_replace_what_packages_ask_for(locker: Locker, default: Index, tmp_path: Path) -> None:

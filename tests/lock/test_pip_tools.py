@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,9 @@ def test_what_pip_cannot_do_is_said(pip: Locker, default: Index, vendor: Index, 
     options = {"cpu": BackendOptions(env={}, overrides=("torch==2.13.0",))}
     with pytest.raises(WrongHost, match="overrides"):
         pip.lock(stack("cpu", python=PYTHON), "torch", arch=ARCH, glibc=GLIBC, backends=options)
+    first_only = replace(pip, settings=replace(pip.settings, extra_index_urls=(vendor.url,), best_match=False))
+    with pytest.raises(WrongHost, match="one index after the other"):
+        first_only.lock(stack("cpu", python=PYTHON), "torch", arch=ARCH, glibc=GLIBC)
     with pytest.raises(WrongHost, match="offline"):
         pip.lock(stack("cpu", python=PYTHON), "torch", arch=ARCH, glibc=GLIBC, offline=True)
 

@@ -11,9 +11,9 @@ from packaging.utils import canonicalize_name
 
 from builder.events import SilentReporter
 from builder.lock.files import read_lock, write_lock
-from builder.lock.make import MissingIndex
 from builder.lock.measure import measured
 from builder.lock.policy import PackagePolicy
+from builder.lock.search import MissingIndex
 from builder.lock.trap import blocked, summary
 from builder.matrix.values import IndexPin
 from builder.store import Store

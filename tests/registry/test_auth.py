@@ -103,6 +103,20 @@ def test_nothing_there_means_anonymous(tmp_path: Path) -> None:
     assert find_login("r.example", "app", _write(tmp_path, {"auths": {"r.example": {}}})) is None
 
 
+def test_podmans_files_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "containers").mkdir()
+    (tmp_path / "containers" / "auth.json").write_text(json.dumps({"auths": {"r.example": _auth("pod:man")}}))
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"auths": {"q.example": _auth("sko:peo")}}))
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path), "REGISTRY_AUTH_FILE": str(own), "HOME": str(tmp_path)}
+    found = {host: find_login(host, "app", environ) for host in ("r.example", "q.example", "s.example")}
+    assert {host: login and login.username for host, login in found.items()} == {
+        "r.example": "pod",
+        "q.example": "sko",
+        "s.example": None,
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

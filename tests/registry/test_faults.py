@@ -130,6 +130,15 @@ def test_nobody_listens(tmp_path: Path) -> None:
     remote.close()
 
 
+def test_a_cut_answer_is_asked_for_again(little_registry: Little, open_little: Opener) -> None:
+    made = image(open_little(), tag="1.0")
+    remote = open_little()
+    remote.tags()
+    little_registry.fault = once(lambda asked: asked.method == "GET", cut(0), times=2)
+    assert remote.manifest("1.0") == made
+    assert len(open_little.waits) == 2
+
+
 def test_http_where_tls_is_expected(open_little: Opener) -> None:
     with pytest.raises(RegistryUnreachable, match="--plain-http"):
         open_little(plain_http=False).tags()
@@ -353,6 +362,28 @@ def test_referrers_by_the_endpoint(little_registry: Little, open_little: Opener)
     (found,) = remote.referrers(subject.digest)
     assert (found.digest, found.artifact_type) == (bom.digest, "application/vnd.cyclonedx+json")
     assert [asked.method for asked in little_registry.log] == ["PUT", "GET"]  # no fallback tag was touched
+
+
+def test_referrers_are_listed_page_by_page(little_registry: Little, open_little: Opener) -> None:
+    remote = open_little()
+    subject = image(remote, tag="1.0")
+    notes = [referrer(subject, remote, artifact_type="a/b", body=body) for body in (b"one", b"two")]
+    path = f"/v2/app/referrers/{subject.digest}"
+    pages = {
+        path: _page(notes[:1], {"Link": f'<{path}?next=1>; rel="next"'}),
+        f"{path}?next=1": _page(notes[1:], {}),
+    }
+    little_registry.fault = lambda asked: pages.get(asked.path)
+    assert {entry.digest for entry in remote.referrers(subject.digest)} == {note.digest for note in notes}
+    little_registry.fault = lambda asked: _page(notes, {"Link": f'<{path}>; rel="next"'})
+    with pytest.raises(RegistryRefused, match="next page is elsewhere"):
+        remote.referrers(subject.digest)
+
+
+def _page(manifests: list[Manifest], headers: dict[str, str]) -> Answer:
+    listed = [manifest.descriptor.to_json() for manifest in manifests]
+    body = json.dumps({"schemaVersion": 2, "mediaType": MediaType.INDEX, "manifests": listed}).encode()
+    return Answer(200, {"Content-Type": MediaType.INDEX, **headers}, body)
 
 
 def test_a_lost_update_is_noticed_and_mended(little_registry: Little, open_little: Opener) -> None:

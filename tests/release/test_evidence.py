@@ -10,7 +10,8 @@ from builder.names import Digest
 from builder.registry.layout import Layout
 from builder.registry.values import BytesSource, Descriptor, MediaType
 from builder.release.evidence import attach, draft_from_file, evidence, listed_evidence
-from builder.release.statements import audit_draft, promotion_draft, read_audit, read_promotion, read_smoke, smoke_draft
+from builder.release.records import promotion_draft, read_promotion
+from builder.release.statements import audit_draft, read_audit, read_smoke, smoke_draft
 from builder.release.values import Draft, EvidenceKind, EvidenceType, PredicateType, PromotionRecord
 from builder.smoke.values import CheckVerdict
 from tests.registry.samples import image, referrer

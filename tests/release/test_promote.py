@@ -11,8 +11,9 @@ from builder.registry.layout import Layout
 from builder.registry.manifests import referrers_tag
 from builder.registry.values import Descriptor, Manifest, Repository
 from builder.release.evidence import attach, evidence
+from builder.release.history import latest_record
 from builder.release.pick import images, pick
-from builder.release.promote import Older, latest_record, promote, rollback
+from builder.release.promote import Older, promote, rollback
 from builder.release.sbom import sbom_draft
 from builder.release.statements import audit_draft, smoke_draft
 from builder.release.values import Draft, PromotionRefused

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from email.message import Message
+from pathlib import Path
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -10,7 +12,7 @@ from packageurl import PackageURL
 from packaging.metadata import parse_email
 
 from builder.names import Digest
-from builder.release.licences import wheel_licence
+from builder.release.licences import read_licences, wheel_licence
 from builder.release.sbom import sbom_draft
 from builder.release.values import Licence
 from tests.release import samples
@@ -72,6 +74,17 @@ def test_same_inputs_same_bytes() -> None:
     assert _document() == _document()
     other = sbom_draft(samples.lock(), image=Digest.of(b"x"), name="demo", version="1.0", licences={})
     assert json.loads(other.content)["serialNumber"] != _document()["serialNumber"]
+
+
+def test_licences_are_read_from_the_wheels_themselves(tmp_path: Path) -> None:
+    files = {}
+    for name, line in (("my_lib", "License-Expression: MIT"), ("silent", "Summary: says nothing")):
+        filename = f"{name}-1.0-py3-none-any.whl"
+        files[filename] = tmp_path / f"{name}.blob"  # as in the store, the path does not carry the name
+        with zipfile.ZipFile(files[filename], "w") as wheel:
+            text = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{line}\n"
+            wheel.writestr(f"{name}-1.0.dist-info/METADATA", text)
+    assert read_licences(files) == {"my-lib": Licence(expression="MIT")}
 
 
 @pytest.mark.parametrize(

@@ -157,3 +157,17 @@ def test_another_image_than_was_meant_is_refused(
 def test_an_image_without_labels_is_refused(make_image: MakeImage, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"its labels lack dev\.builder\.backend"):
         run(make_image(config={"Labels": {}}), tmp_path)
+
+
+def test_a_failed_import_does_not_spoil_the_next(make_image: MakeImage, tmp_path: Path) -> None:
+    """torch leaves its operators registered when a plug-in fails; what comes after must not fail for that."""
+    wheels = [
+        build_wheel(tmp_path, "a_first", files={"a_first.py": b"import builtins; builtins.spoilt = 1; 1/0"}),
+        build_wheel(
+            tmp_path, "b_second", files={"b_second.py": b"import builtins; assert not hasattr(builtins, 'spoilt')"}
+        ),
+    ]
+    packages = {"a-first": "1.0", "b-second": "1.0"}
+    detail = check(run(make_image(wheels=wheels, packages=packages), tmp_path), "imports").detail
+    assert "a_first (a-first): ZeroDivisionError" in detail
+    assert "b_second" not in detail

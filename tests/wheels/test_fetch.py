@@ -63,7 +63,10 @@ def fetch_all(
 
 
 def partials(store: Store) -> list[Path]:
-    return sorted((store.root / "tmp").glob("*.part"))
+    """Files of unfinished downloads; what is remembered about them is gone when they are."""
+    found = sorted((store.root / "tmp").glob("*.part"))
+    assert [path.stem for path in sorted((store.root / "tmp").glob("*.etag"))] in ([], [path.name for path in found])
+    return found
 
 
 def test_wheels_come_into_the_store_under_their_digest(store: Store, index: Index, wheel: Path) -> None:

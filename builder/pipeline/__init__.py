@@ -1,0 +1,1 @@
+"""The program in one place: from a project file to a published image."""

@@ -1,0 +1,334 @@
+"""`builder build`: lock, wheels, audit, image, smoke, publish. Each step's answer decides whether the next one runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypeVar
+
+from builder.audit.audit import audit_lock
+from builder.audit.values import AuditReport
+from builder.errors import BadInput, Refused, Where
+from builder.image.docker import assemble_docker
+from builder.image.docker_cli import Docker
+from builder.image.dockerfile import run_line
+from builder.image.labels import image_labels
+from builder.image.oci import assemble
+from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
+from builder.lock.values import Lock
+from builder.matrix import Runtime, load_backend
+from builder.names import LayoutRef, Reference, parse_ref
+from builder.node.values import NodeClass
+from builder.pipeline.lock import lock_project, now
+from builder.pipeline.smoke import smoke_image
+from builder.pipeline.values import BuildOutcome, LockOutcome, Step, StepName, Work
+from builder.project import Project
+from builder.registry.open import open_repository
+from builder.registry.values import Repository
+from builder.release.licences import read_licences
+from builder.release.publish import publish
+from builder.release.sbom import sbom_draft
+from builder.release.statements import audit_draft, smoke_draft
+from builder.release.tags import version_tag
+from builder.release.values import Draft
+from builder.smoke.values import SmokeReport
+from builder.wheels.fetch import fetch
+from builder.wheels.settings import read_index_settings
+
+__all__ = ["BuildOptions", "build", "plan_image", "target_for"]
+
+T = TypeVar("T")
+
+EngineName = Literal["oci", "docker"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """How a build is wanted, besides what the project file says."""
+
+    engine: EngineName = "oci"
+    to: Reference | None = None
+    """Where the image goes; None takes the project's registry, else the layout dist/image beside the project file."""
+    node_class: NodeClass | None = None
+    runner: str | None = None
+    locked: bool = False
+    """Refuse a missing or stale lock instead of making a new one."""
+    upgrade: bool = False
+    allow_unknown: bool = False
+    """What the tables do not know does not make the image a candidate only."""
+    smoke: bool = True
+    publish: bool = True
+    move_tag: bool = False
+    """Let the version tag in a registry move from another image to this one."""
+    plain_http: bool | None = None
+
+
+@dataclass(kw_only=True)
+class _Record:
+    """The steps as they end."""
+
+    work: Work
+    steps: list[Step] = field(default_factory=list)
+
+    def step(self, name: StepName, run: Callable[[], T], verdict: Callable[[T], tuple[str, str]]) -> T:
+        """Run one step and note how it ended; `verdict` gives the step's word and a detail for people."""
+        started = time.monotonic()
+        value = run()
+        word, detail = verdict(value)
+        seconds = time.monotonic() - started
+        self.steps.append(Step(name=name, verdict=word, seconds=seconds, detail=detail))
+        self.work.reporter.note(f"{name:8} {word:10} {seconds:6.1f} s  {detail}".rstrip())
+        return value
+
+
+def build(project: Project, backend: str, *, options: BuildOptions, work: Work) -> BuildOutcome:
+    """Build one backend's image. A refusal ends the build with what was found; nothing is tagged then."""
+    record = _Record(work=work)
+    locked = record.step("lock", partial(_lock, project, backend, options, work), _lock_verdict)
+    lock = locked.lock
+    if locked.blocked:
+        return BuildOutcome(verdict="refused", steps=tuple(record.steps), lock=lock, blocked=locked.blocked)
+    wheelhouse, audit = record.step("audit", partial(_audit, lock, work), _audit_verdict)
+    if audit.level == "block":
+        return BuildOutcome(verdict="refused", steps=tuple(record.steps), lock=lock, audit=audit)
+    plan = plan_image(project, lock, wheelhouse, work)
+    destination, tag = target_for(project, lock, options.to)
+    workbench = destination if isinstance(destination, LayoutRef) else LayoutRef(project.root / "dist" / "image")
+    bench = _open(workbench, options, work)
+    image = record.step(
+        "image",
+        partial(_assemble, plan, bench, workbench, options, work),
+        lambda made: ("built", f"{made.digest}, {made.size / 1e6:.1f} MB in {len(made.layers)} layers"),
+    )
+    smoke = None
+    if options.smoke:
+        smoke = record.step("smoke", partial(_smoke, image, bench, plan, options, work), _smoke_verdict)
+    refused = smoke is not None and smoke.verdict == "failed"
+    tags: tuple[str, ...] = ()
+    if options.publish and not refused:
+        place = bench if destination is workbench else _open(destination, options, work)
+        drafts = _evidence(project, lock, wheelhouse, audit, smoke, image)
+        image = record.step(
+            "publish",
+            partial(_publish, image, bench, place, destination, tag, drafts, options, work),
+            lambda published: ("published", published.reference),
+        )
+        tags = (tag,)
+    return BuildOutcome(
+        verdict="refused" if refused else _verdict(lock, smoke, options),
+        steps=tuple(record.steps),
+        lock=lock,
+        audit=audit,
+        image=image,
+        smoke=smoke,
+        tags=tags,
+        run_line=run_line(plan),
+    )
+
+
+def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work) -> ImagePlan:
+    """What an engine needs. Depends on the project, the lock and SOURCE_DATE_EPOCH only, so its digest does too."""
+    created = now(work) if "SOURCE_DATE_EPOCH" in work.environ else lock.exclude_newer
+    plan = ImagePlan(
+        project=project,
+        lock=lock,
+        wheelhouse=wheelhouse,
+        runtime=_runtime(lock),
+        labels={},
+        created=created,
+    )
+    return ImagePlan(
+        project=project,
+        lock=lock,
+        wheelhouse=wheelhouse,
+        runtime=plan.runtime,
+        labels=image_labels(project, lock, run_line=run_line(plan)),
+        created=created,
+    )
+
+
+def target_for(project: Project, lock: Lock, to: Reference | None) -> tuple[Reference, str]:
+    """Where the image goes, and its tag: the one written in the reference, else the project's tag grammar."""
+    chosen = to
+    if chosen is None and project.registry is not None:
+        chosen = parse_ref(project.registry)
+    if chosen is None:
+        chosen = LayoutRef(project.root / "dist" / "image")
+    if chosen.digest is not None:
+        raise BadInput(
+            f"cannot publish to {chosen}", why="a digest names an image that exists", fix="name a repository or a tag"
+        )
+    tag = chosen.tag or version_tag(
+        project.tag,
+        name=project.name,
+        version=project.version,
+        backend=lock.backend,
+        toolkit=lock.toolkit,
+        arch=lock.arch,
+        python=lock.python,
+    )
+    return chosen, tag
+
+
+def _lock(project: Project, backend: str, options: BuildOptions, work: Work) -> LockOutcome:
+    outcome = lock_project(
+        project,
+        backend,
+        work=work,
+        node_class=options.node_class,
+        check=options.locked,
+        upgrade=options.upgrade,
+    )
+    if options.locked and outcome.stale:
+        raise Refused(
+            f"the lock of {backend} is stale",
+            why="; ".join(outcome.stale),
+            fix=f"builder lock --backend {backend}, or build without --locked",
+            where=Where(file=str(outcome.path)),
+        )
+    return outcome
+
+
+def _lock_verdict(outcome: LockOutcome) -> tuple[str, str]:
+    if outcome.blocked:
+        return "refused", f"{len(outcome.blocked)} packages of another backend"
+    count = f"{len(outcome.lock.packages)} packages, {outcome.path.name}"
+    return ("locked" if outcome.written else "fresh"), count
+
+
+def _audit(lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
+    """The wheels are fetched once, by hash; what is audited here is what the engines install."""
+    wheelhouse = fetch(
+        lock.packages,
+        work.store,
+        reporter=work.reporter,
+        settings=read_index_settings(work.environ),
+        environ=work.environ,
+        offline=work.offline,
+    )
+    report = audit_lock(lock, wheelhouse.files, backend=lock.backend, reporter=work.reporter, store=work.store)
+    return wheelhouse, report
+
+
+def _audit_verdict(audited: tuple[Wheelhouse, AuditReport]) -> tuple[str, str]:
+    wheelhouse, report = audited
+    size = sum(path.stat().st_size for path in wheelhouse.files.values())
+    detail = f"{len(wheelhouse.files)} wheels, {size / 1e6:.1f} MB"
+    worst = [target.name for target in report.targets if target.level == report.level]
+    return report.level, detail if report.level == "ok" else f"{detail}; {report.level}: {', '.join(worst[:4])}"
+
+
+def _runtime(lock: Lock) -> Runtime:
+    return load_backend(lock.backend).spec.runtime_for(lock.toolkit)
+
+
+def _open(reference: Reference, options: BuildOptions, work: Work) -> Repository:
+    return open_repository(
+        reference,
+        environ=work.environ,
+        offline=work.offline,
+        plain_http=options.plain_http,
+        reporter=work.reporter,
+    )
+
+
+def _assemble(
+    plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
+) -> BuiltImage:
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    if options.engine == "docker":
+        return assemble_docker(
+            plan,
+            docker=Docker.find(work.environ),
+            target=bench,
+            tag=None,
+            store=work.store,
+            reporter=work.reporter,
+            reference=workbench,
+            open_repository=opener,
+            offline=work.offline,
+        )
+    return assemble(
+        plan,
+        target=bench,
+        tag=None,
+        store=work.store,
+        reporter=work.reporter,
+        reference=workbench,
+        open_repository=opener,
+        offline=work.offline,
+    )
+
+
+def _smoke(image: BuiltImage, bench: Repository, plan: ImagePlan, options: BuildOptions, work: Work) -> SmokeReport:
+    runner = options.runner or ("docker" if options.engine == "docker" else "builtin")
+    return smoke_image(
+        bench,
+        image.digest,
+        name=image.reference,
+        arch=plan.lock.arch,
+        runner=runner,
+        node_class=options.node_class,
+        work=work,
+    )
+
+
+def _smoke_verdict(report: SmokeReport) -> tuple[str, str]:
+    wrong = [check for check in report.checks if check.verdict == report.verdict != "passed"]
+    detail = "; ".join(f"{check.name}: {check.detail}" for check in wrong[:3])
+    return report.verdict, detail or f"{len(report.checks)} checks, runner {report.runner}"
+
+
+def _evidence(
+    project: Project,
+    lock: Lock,
+    wheelhouse: Wheelhouse,
+    audit: AuditReport,
+    smoke: SmokeReport | None,
+    image: BuiltImage,
+) -> tuple[Draft, ...]:
+    licences = read_licences(wheelhouse.files)
+    drafts = [
+        sbom_draft(lock, image=image.digest, name=project.name, version=project.version, licences=licences),
+        audit_draft(audit, image=image.digest, name=project.name),
+    ]
+    if smoke is not None:
+        drafts.append(smoke_draft(smoke, name=project.name))
+    return tuple(drafts)
+
+
+def _publish(
+    image: BuiltImage,
+    bench: Repository,
+    place: Repository,
+    destination: Reference,
+    tag: str,
+    drafts: tuple[Draft, ...],
+    options: BuildOptions,
+    work: Work,
+) -> BuiltImage:
+    """A layout on disk is a workbench, where a rebuilt version takes its tag over; in a registry a version stays."""
+    moves = options.move_tag or isinstance(destination, LayoutRef)
+    publish(
+        source=bench,
+        digest=image.digest,
+        target=place,
+        tag=None if moves else tag,
+        drafts=drafts,
+        reporter=work.reporter,
+    )
+    if moves:
+        found = place.resolve(tag)
+        if found is None or found.digest != image.digest:
+            place.move_tag(tag, image.digest, expected=found.digest if found else None)
+    return BuiltImage(
+        reference=str(destination.with_tag(tag)), digest=image.digest, size=image.size, layers=image.layers
+    )
+
+
+def _verdict(lock: Lock, smoke: SmokeReport | None, options: BuildOptions) -> Literal["built", "candidate"]:
+    undecided = bool(lock.unknown_allowed) and not options.allow_unknown
+    not_run = smoke is not None and smoke.verdict == "not-run"
+    return "candidate" if undecided or not_run else "built"

@@ -142,6 +142,14 @@ def test_python_loading_a_driver_library(tmp_path: Path) -> None:
     assert judged(wheel(tmp_path, "ml", {"ml.py": source}, version="1.0+cpu")).level == "ok"
 
 
+@pytest.mark.parametrize(
+    ("folder", "level"), [("p", "warn"), ("p/core", "warn"), ("p/tools", "ok"), ("p/tests/data", "ok")]
+)
+def test_scripts_and_tests_beside_the_package_are_not_held_against_it(tmp_path: Path, folder: str, level: str) -> None:
+    source = b'import ctypes\nlib = ctypes.CDLL("libcuda.so.1")\n'
+    assert judged(wheel(tmp_path, "p", {f"{folder}/tune.py": source})).level == level
+
+
 def test_a_list_of_every_vendor_says_nothing(tmp_path: Path) -> None:
     source = b'import ctypes\nNAMES = ["libcudart.so.12", "libamdhip64.so.7"]\n'
     audit = judged(wheel(tmp_path, "lists", {"lists.py": source}))

@@ -109,7 +109,7 @@ def test_a_wheel_that_is_not_the_one_locked_never_enters_the_store(
     file = index.add("plain", "1.0", padding=100_000)
     index.corrupt.add(file)
     before = blobs(builder_environment["BUILDER_STORE"])
-    result = run_builder("build", "--backend", "cpu", "--to", "oci:out", "--json", cwd=project, env=index.environment())
+    result = run_builder("build", "--backend", "cpu", "--to", "oci:out:1.0", "--json", cwd=project, env=index.environment())
     found = error(result, 3)
     assert file in found["what"] + found["why"]
     corrupt = index.wheels[file][: len(index.wheels[file]) // 2]
@@ -157,7 +157,7 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(
 ) -> None:
     index.add("plain", "1.0", padding=3_000_000)
     environ = {**index.environment(), "BUILDER_STORE": str(full_disk / "store")}
-    result = run_builder("build", "--backend", "cpu", "--to", "oci:out", "--json", cwd=project, env=environ)
+    result = run_builder("build", "--backend", "cpu", "--to", "oci:out:1.0", "--json", cwd=project, env=environ)
     found = error(result, 3)
     assert str(full_disk) in found["what"]
     assert not (project / "out/index.json").exists()

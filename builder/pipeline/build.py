@@ -139,7 +139,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
 
 def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work) -> ImagePlan:
     """What an engine needs. Depends on the project, the lock and SOURCE_DATE_EPOCH only, so its digest does too."""
-    created = now(work) if "SOURCE_DATE_EPOCH" in work.environ else lock.exclude_newer
+    created = now(work) if "SOURCE_DATE_EPOCH" in work.environ else _age(lock)
     plan = ImagePlan(
         project=project,
         lock=lock,
@@ -156,6 +156,14 @@ def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work)
         labels=image_labels(project, lock, run_line=run_line(plan)),
         created=created,
     )
+
+
+def _age(lock: Lock) -> str:
+    """When the newest locked wheel was uploaded: the same wheels give the same time, whatever day they are locked on.
+
+    An image is no older than what is in it. Where no index says when, the time that the lock was held to stands in.
+    """
+    return max((package.uploaded for package in lock.packages if package.uploaded), default=lock.exclude_newer)
 
 
 def target_for(project: Project, lock: Lock, to: Reference | None) -> tuple[Reference, str]:

@@ -87,7 +87,7 @@ def engine(folder: Path) -> Iterator[str]:
         raise Unavailable("dockerd needs root")
     folder.mkdir(parents=True, exist_ok=True)
     # a socket's path has a limit of 107 bytes, which a test's temporary folder can pass
-    with tempfile.TemporaryDirectory(prefix="builder-docker-") as short:
+    with tempfile.TemporaryDirectory(prefix="builder-docker-") as short, _unmounted(Path(short), folder):
         address = f"unix://{short}/docker.sock"
         command = [
             binary,
@@ -107,6 +107,18 @@ def engine(folder: Path) -> Iterator[str]:
             ),
         ):
             yield address
+
+
+@contextmanager
+def _unmounted(*folders: Path) -> Iterator[None]:
+    """Afterwards nothing is mounted below the folders: an engine leaves the network namespaces of its containers."""
+    try:
+        yield
+    finally:
+        points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        for point in reversed(points):
+            if any(Path(point).is_relative_to(folder) for folder in folders):
+                subprocess.run(["umount", "--lazy", point], check=False)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from builder.errors import BadInput, OutsideFailed
 from builder.lock.annotations import Annotated, read_annotated
 from builder.lock.engine import CannotResolve, NoSuchPackage, OnlySources, Request, Resolution, Resolved
 from builder.lock.target import best_wheel
+from builder.lock.values import parse_moment
 from builder.wheels.settings import without_credentials
 from builder.wheels.transport import IndexUnreachable
 
@@ -33,9 +34,10 @@ __all__ = ["Uv"]
 _OURS = (
     *("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX_STRATEGY"),
     *("UV_NO_INDEX", "UV_EXCLUDE_NEWER", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_TORCH_BACKEND", "UV_RESOLUTION"),
-    *("UV_CUSTOM_COMPILE_COMMAND", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV"),
+    *("UV_CUSTOM_COMPILE_COMMAND", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV", "UV_NO_CONFIG", "UV_CONFIG_FILE"),
 )
-"""Variables that either were read into the settings already or would change which versions are chosen."""
+"""Variables that either were read into the settings already, would change which versions are chosen, or would keep uv
+from reading the very project it is asked about (UV_NO_CONFIG: the indexes in it, and so any private index)."""
 
 
 class Uv:
@@ -198,6 +200,7 @@ def _merge(graph: tuple[Annotated, ...], files: Mapping[str, Any], request: Requ
                 size=wheel.get("size"),
                 index=without_credentials(item.index or request.settings.index_url),
                 parents=item.parents,
+                uploaded=parse_moment(str(wheel["upload-time"])) if "upload-time" in wheel else None,
             )
         )
     return Resolution(packages=tuple(sorted(packages, key=lambda package: package.name)))

@@ -17,15 +17,15 @@ def index() -> Iterator[Index]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small service on one pure wheel, `plain`, for the built-in Debian base."""
+    """A small service on one pure wheel, `e2e-plain`, for the built-in Debian base."""
     folder = tmp_path / "project"
     (folder / "app").mkdir(parents=True)
-    (folder / "app/__main__.py").write_text("import plain\n\nprint(plain.__version__)\n")
+    (folder / "app/__main__.py").write_text("import e2e_plain\n\nprint(e2e_plain.__version__)\n")
     (folder / "builder.toml").write_text(
         """\
 name = "svc"
 version = "1.0"
-requirements = ["plain"]
+requirements = ["e2e-plain"]
 base = "debian:bookworm"
 
 [image]

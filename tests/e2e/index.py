@@ -56,6 +56,12 @@ class Index:
         self.wheels[file] = pure_wheel(name, version, requires=requires, padding=padding)
         return file
 
+    def metadata(self, file: str) -> bytes:
+        """METADATA of a wheel, which is served apart as well (PEP 658), so that locking needs no wheel."""
+        with zipfile.ZipFile(io.BytesIO(self.wheels[file])) as archive:
+            (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+            return archive.read(name)
+
     def environment(self) -> dict[str, str]:
         """Variables that make this the only index pip and uv know."""
         return {
@@ -81,10 +87,14 @@ def serve() -> Iterator[Index]:
             kind, _, name = self.path.strip("/").partition("/")
             if kind == "simple":
                 self._page(name)
+            elif kind == "files" and name.removesuffix(".metadata") in index.wheels and name.endswith(".metadata"):
+                self._send(200, index.metadata(name.removesuffix(".metadata")))
             elif kind == "files" and name in index.wheels:
                 self._file(name)
             else:
                 self._send(404, b"not here")
+
+        do_HEAD = do_GET  # noqa: N815  http.server's own names
 
         def _page(self, project: str) -> None:
             files = [file for file in sorted(index.wheels) if file.partition("-")[0].replace("_", "-") == project]
@@ -92,7 +102,8 @@ def serve() -> Iterator[Index]:
                 self._send(404, b"no such project")
                 return
             links = [
-                f'<a href="/files/{file}#sha256={hashlib.sha256(index.wheels[file]).hexdigest()}">{file}</a><br>'
+                f'<a href="/files/{file}#sha256={hashlib.sha256(index.wheels[file]).hexdigest()}" '
+                f'data-core-metadata="sha256={hashlib.sha256(index.metadata(file)).hexdigest()}">{file}</a><br>'
                 for file in files
             ]
             self._send(200, f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode(), "text/html")
@@ -119,7 +130,8 @@ def serve() -> Iterator[Index]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, *_arguments: object) -> None:
             pass

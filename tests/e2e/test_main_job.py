@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import RunBuilder
 from tests.e2e.landed import needs
-from tests.schemas import document, error
+from tests.schemas import document
 from tests.services import free_port, program
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "cpu-inference"
@@ -72,19 +72,19 @@ def reads_digits(url: str) -> None:
 @pytest.mark.network
 def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder, tmp_path: Path) -> None:
     project = copy_of_example(tmp_path / "here")
-    found = build(run_builder, project, "oci:dist/image")
+    found = build(run_builder, project, "oci:dist/image:demo")
     steps = {step["name"]: step["verdict"] for step in found["steps"]}
     assert list(steps)[:3] == ["lock", "audit", "image"]
     assert "failed" not in steps.values()
     inspected = subprocess.run(
-        [program("skopeo"), "inspect", "--format", "{{.Digest}}", f"oci:{project / 'dist/image'}"],
+        [program("skopeo"), "inspect", "--format", "{{.Digest}}", f"oci:{project / 'dist/image'}:demo"],
         capture_output=True,
         text=True,
         check=True,
     )
     assert inspected.stdout.strip() == found["image"]["digest"]
 
-    smoked = document(run_builder("smoke", "oci:dist/image", "--json", cwd=project), "smoke")
+    smoked = document(run_builder("smoke", "oci:dist/image:demo", "--json", cwd=project), "smoke")
     assert smoked["verdict"] == "passed"
     (warmup,) = [check for check in smoked["checks"] if check["name"] == "warmup"]
     assert warmup["verdict"] == "passed"
@@ -94,12 +94,12 @@ def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder,
 @pytest.mark.network
 def test_the_same_project_in_another_folder_is_the_same_image(run_builder: RunBuilder, tmp_path: Path) -> None:
     first = copy_of_example(tmp_path / "one")
-    one = build(run_builder, first, "oci:out", "--no-smoke")
+    one = build(run_builder, first, "oci:out:1", "--no-smoke")
     second = copy_of_example(tmp_path / "deep" / "er" / "two")
     for lock in first.glob("*.cpu.*"):
         shutil.copy(lock, second)
     (second / "digits/model.py").touch()
-    two = build(run_builder, second, "oci:out", "--no-smoke", "--offline")
+    two = build(run_builder, second, "oci:out:1", "--no-smoke", "--offline")
     assert two["image"]["digest"] == one["image"]["digest"]
 
 
@@ -151,4 +151,6 @@ def test_a_class_tag_moves_only_with_evidence(run_builder: RunBuilder, tmp_path:
     reference = f"{repository}@{unproven['image']['digest']}"
     refused = run_builder("promote", reference, "--node-class", "cpu-x86-64-v2", "--json")
     assert refused.returncode == 1, refused.stdout + refused.stderr
-    error(run_builder("pick", repository, "--node-class", "cpu-x86-64-v2", "--json"), 1)
+    picked = run_builder("pick", repository, "--node-class", "cpu-x86-64-v2", "--json")
+    assert picked.returncode == 1, picked.stdout + picked.stderr
+    assert document(picked, "pick")["digest"] is None

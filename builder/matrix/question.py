@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
@@ -79,11 +80,13 @@ class Question:
         return bool(getattr(self, key)) or (key == "libc" and self.os is not None)
 
 
+@lru_cache(maxsize=64)
 def known_packages(backend: Backend) -> frozenset[str]:
     """Every distribution the sets of a backend name."""
     return frozenset(name for row in backend.rows("set") for name in row.packages())
 
 
+@lru_cache(maxsize=64)
 def nameable_packages(backend: Backend) -> frozenset[str]:
     """Every distribution some table of a backend can say something about."""
     names = set(known_packages(backend))
@@ -101,6 +104,7 @@ def nameable_packages(backend: Backend) -> frozenset[str]:
     return frozenset(names | {family_name(name) for name in names})
 
 
+@lru_cache(maxsize=4096)
 def family_name(name: str) -> str:
     """A package without the spelling of its CUDA major or part: `nvidia-cudnn-cu13` → `cudnn`,
     `tensorrt-cu13-bindings` → `tensorrt`."""

@@ -48,20 +48,20 @@ def main() -> int:
     if options.one:
         return _one(options.one)
     lines = [
-        "| wheel | MB | inflate + CRC | builder audit | ratio | memory | again | auditwheel show | elfdeps | unzip -t |",
+        "| wheel | MB | inflate + CRC | builder audit | ratio | memory | again | auditwheel | elfdeps | unzip -t |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for wheel in sorted(options.wheels.glob("*.whl"), key=lambda path: path.stat().st_size):
-        row = _row(wheel, options.rounds)
-        lines += [row]
-        print(row, flush=True)
+        lines.append(_row(wheel, options.rounds))
+        print(lines[-1], flush=True)
     text = "\n".join(
         [
             *lines,
             "",
-            f"Best of {options.rounds}, in seconds; ratio is the audit's throughput against inflate + CRC-32 of every",
-            f"member (median of pairs, target {TARGET}). `again` is the same verdict from stored facts. Memory is the peak",
-            "that the audit adds to the process, without the mapped wheel. A dash: not installed, or it refuses the wheel.",
+            f"Best of {options.rounds}, in seconds; ratio is the audit's throughput against inflate + CRC-32",
+            f"of every member (median of pairs, target {TARGET}). `again` is the same verdict from stored facts.",
+            "Memory is the peak that the audit adds to the process, without the mapped wheel. A dash: not",
+            "installed, or it refuses the wheel.",
             "",
             conditions(),
         ]

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from builder.audit.environment import marker_environment
@@ -18,7 +19,7 @@ from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
 from builder.audit.policy import AuditException, AuditPolicy, judge_wheel, load_audit_policy
 from builder.audit.tables import Tables, load_tables
 from builder.audit.values import AuditReport, TargetAudit
-from builder.audit.wheel import SCAN_VERSION, wheel_facts
+from builder.audit.wheel import SCAN_VERSION, WheelScanner
 from builder.errors import BadInput, where_path
 from builder.events import Reporter
 from builder.lock.policy import PackagePolicy, load_package_policy
@@ -37,9 +38,14 @@ RULES_VERSION = 1
 class Rules:
     """Every table a verdict rests on."""
 
-    tables: Tables
+    scanner: WheelScanner
     packages: PackagePolicy
     policy: AuditPolicy
+
+    @property
+    def tables(self) -> Tables:
+        """What is known about vendors."""
+        return self.scanner.tables
 
     @property
     def version(self) -> str:
@@ -53,9 +59,10 @@ class Rules:
         return None if row is None or row.backend == "none" or row.also else row.backend
 
 
+@cache
 def load_rules() -> Rules:
     """The package's own tables, read and checked once per process."""
-    return Rules(tables=load_tables(), packages=load_package_policy(), policy=load_audit_policy())
+    return Rules(scanner=WheelScanner(load_tables()), packages=load_package_policy(), policy=load_audit_policy())
 
 
 def audit_wheel(
@@ -77,7 +84,7 @@ def audit_wheel(
     """
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
-    facts = wheel_facts(path, filename, digest=digest, tables=rules.tables, store=store)
+    facts = rules.scanner.facts(path, filename, digest=digest, store=store)
     claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
     return _target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
 
@@ -171,7 +178,7 @@ def audit_lock(
 
     def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
         path = files[package.file]
-        facts = wheel_facts(path, package.file, digest=package.sha256, tables=rules.tables, store=store)
+        facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
         claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
         kept = tuple(_as_locked(claim, package, present) for claim in claims)
         audit = _target(

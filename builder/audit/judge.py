@@ -74,6 +74,9 @@ _DEVELOPER_EXTRAS = frozenset(
     {"dev", "develop", "doc", "docs", "lint", "test", "tests", "testing", "typing", "bench", "benchmark", "benchmarks"}
 )
 """Extras for who works on the package: what they pull says nothing about what it needs to run."""
+_ASIDE_DATA = frozenset({"test", "tests", "testing", "example", "examples", "benchmark", "benchmarks"})
+"""Folders of a package (below its top) with files that nobody loads by importing it."""
+_ASIDE_CODE = _ASIDE_DATA | {"script", "scripts", "tool", "tools"}
 _EXTRA = re.compile(r"extra\s*==\s*([\"'])(.*?)\1|([\"'])(.*?)\3\s*==\s*extra")
 _DATA_KINDS = frozenset({"device-file", "bitcode", "vendor-tool", "vendor-archive"})
 
@@ -225,8 +228,11 @@ class _Judge:
         """Loaded on demand: no import reaches it, a backend is in its name, and the wheel has other files to load."""
         if elf.path in self._loaded_at_import:
             return False
-        name = _basename(elf.path).lower()
-        return any(word in name for word in _PLUGIN_WORDS) and len(self._facts.elf) > 1
+        name = _basename(elf.path)
+        others = [other for other in self._facts.elf if other.path != elf.path]
+        # lib/cuda/libx.so beside lib/avx2/libx.so: one of several builds of one file.
+        variant = any(_basename(other.path) == name and other.needed != elf.needed for other in others)
+        return bool(others) and (variant or any(word in name.lower() for word in _PLUGIN_WORDS))
 
     def linked(self) -> Iterator[Claim]:
         """hard, hard-plugin, via, and soft for DT_AUXILIARY."""
@@ -377,7 +383,9 @@ class _Judge:
                 token="soft-py",
                 path=use.path,
                 evidence=f"line {use.line}: {use.name!r} {'is loaded' if use.how == 'call' else 'in a list of names'}",
-                decided=use.how == "call" and not self._labelled_without(library.backend),
+                decided=use.how == "call"
+                and not _aside(use.path, _ASIDE_CODE)
+                and not self._labelled_without(library.backend),
             )
         links: dict[str, PythonUse] = {}
         for use in self._facts.python:
@@ -434,12 +442,21 @@ class _Judge:
                 seen.add((token, backend, suffix))
                 detail = f": {_describe(member.device)}" if member.device else ""
                 yield Claim(
-                    backend=backend, token=token, path=member.path, evidence=f"{member.kind.replace('-', ' ')}{detail}"
+                    backend=backend,
+                    token=token,
+                    path=member.path,
+                    evidence=f"{member.kind.replace('-', ' ')}{detail}",
+                    decided=not _aside(member.path, _ASIDE_DATA),
                 )
 
     def _is_foreign_machine(self, elf: ElfFacts) -> bool:
         tags = self._facts.file.removesuffix(".whl").rsplit("-", 1)[-1]
         return not tags.endswith("any") and elf.machine not in tags
+
+
+def _aside(path: str, folders: frozenset[str]) -> bool:
+    """Whether a member lies in a folder that the package itself does not load from."""
+    return not folders.isdisjoint(path.lower().split("/")[1:-1])
 
 
 def _basename(path: str) -> str:

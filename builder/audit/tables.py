@@ -17,8 +17,8 @@ from builder.errors import BadInput, where_path
 
 __all__ = ["Api", "Library", "Mark", "MemberRule", "Tables", "library_stem", "load_tables"]
 
-_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:-[0-9a-f]{8})?\.so(?:\.(?P<version>[\w.-]*))?")
-"""A SONAME; auditwheel and delvewheel put eight hex digits before `.so`."""
+_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:[-.][0-9a-f]{8})?\.so(?:\.(?P<version>[\w.-]*))?")
+"""A SONAME; repair tools put eight hex digits before `.so`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from builder.names import Digest
 from builder.store import Store
 from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelArchive
 
-__all__ = ["SCAN_VERSION", "scan_wheel", "wheel_facts"]
+__all__ = ["SCAN_VERSION", "WheelScanner"]
 
 SCAN_VERSION = 1
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
@@ -27,55 +27,62 @@ _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]
 _AR_MAGIC = b"!<arch>\n"
 
 
-def wheel_facts(path: Path, filename: str, *, digest: Digest, tables: Tables, store: Store | None) -> WheelFacts:
-    """The facts of a wheel, from the store when it was scanned before with these tables."""
-    key = f"{digest}/{filename}/{SCAN_VERSION}/{tables.digest}"
-    if store is not None and (known := store.derived("audit-facts", key)) is not None:
-        return WheelFacts.from_json(known)
-    facts = scan_wheel(path, filename, tables=tables)
-    if store is not None:
-        store.put_derived("audit-facts", key, facts.to_json())
-    return facts
+class WheelScanner:
+    """Looks at wheels with one set of tables. Making one compiles the searches; it may be shared between threads."""
 
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.elf = ElfScanner(tables)
+        self.python = PythonScanner(tables)
 
-def scan_wheel(path: Path, filename: str, *, tables: Tables) -> WheelFacts:
-    """Look at every member once. `BadInput` when the file is no wheel at all; lesser damage is among the facts."""
-    with WheelArchive.open(path, filename=filename, inspect=True) as archive:
-        name, version, _, _ = parse_wheel_filename(filename)
-        faults = [f"{fault.what}: {fault.why}" for fault in archive.faults]
-        scan = _Scan(archive, tables)
-        for member in archive.members:
+    def facts(self, path: Path, filename: str, *, digest: Digest, store: Store | None) -> WheelFacts:
+        """The facts of a wheel, from the store when it was scanned before with these tables."""
+        key = f"{digest}/{filename}/{SCAN_VERSION}/{self.tables.digest}"
+        if store is not None and (known := store.derived("audit-facts", key)) is not None:
+            return WheelFacts.from_json(known)
+        facts = self.scan(path, filename)
+        if store is not None:
+            store.put_derived("audit-facts", key, facts.to_json())
+        return facts
+
+    def scan(self, path: Path, filename: str) -> WheelFacts:
+        """Look at every member once. `BadInput` when the file is no wheel at all; lesser damage is among the facts."""
+        with WheelArchive.open(path, filename=filename, inspect=True) as archive:
+            name, version, _, _ = parse_wheel_filename(filename)
+            faults = [f"{fault.what}: {fault.why}" for fault in archive.faults]
+            scan = _Scan(archive, self)
+            for member in archive.members:
+                try:
+                    scan.member(member)
+                except UnsafeWheel as error:
+                    faults.append(f"{error.what}: {error.why}")
             try:
-                scan.member(member)
+                requires = tuple(archive.metadata().get("requires_dist", ()))
             except UnsafeWheel as error:
+                requires = ()
                 faults.append(f"{error.what}: {error.why}")
-        try:
-            requires = tuple(archive.metadata().get("requires_dist", ()))
-        except UnsafeWheel as error:
-            requires = ()
-            faults.append(f"{error.what}: {error.why}")
-        return WheelFacts(
-            name=name,
-            version=str(version),
-            file=filename,
-            requires_dist=requires,
-            elf=tuple(scan.elf),
-            python=tuple(scan.python),
-            members=tuple(scan.found),
-            duplicates=archive.duplicates,
-            faults=tuple(dict.fromkeys(faults)),
-            paths=len(archive.members),
-        )
+            return WheelFacts(
+                name=name,
+                version=str(version),
+                file=filename,
+                requires_dist=requires,
+                elf=tuple(scan.elf),
+                python=tuple(scan.python),
+                members=tuple(scan.found),
+                duplicates=archive.duplicates,
+                faults=tuple(dict.fromkeys(faults)),
+                paths=len(archive.members),
+            )
 
 
 class _Scan:
     """Facts of one archive, being collected."""
 
-    def __init__(self, archive: WheelArchive, tables: Tables) -> None:
+    def __init__(self, archive: WheelArchive, scanner: WheelScanner) -> None:
         self._archive = archive
-        self._tables = tables
-        self._scanner = ElfScanner(tables)
-        self._python = PythonScanner(tables)
+        self._tables = scanner.tables
+        self._scanner = scanner.elf
+        self._python = scanner.python
         self.elf: list[ElfFacts] = []
         self.python: list[PythonUse] = []
         self.found: list[MemberFact] = []

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import httpx
+
 from builder.base.mirror import DEFAULT_MIRROR, SNAPSHOT_MIRROR, fetch_index, fetch_release, http_client
 from builder.base.openpgp import trusted_keys
 from builder.base.packages import Index, Stanza, closure
@@ -68,7 +70,7 @@ def lock_debian(
 ) -> LockedBase:
     """Lock the base from the mirror's signed indexes; offline, what was locked last with this store is used."""
     _check_python(ref, python)
-    mirror = environ.get("BUILDER_DEBIAN_MIRROR", "").rstrip("/")
+    mirror = _mirror(environ)
     key = f"{ref} {python} {arch} {mirror} {BASE_LAYOUT}"
     if offline or ref.snapshot:
         kept = store.derived("base-lock", key)
@@ -81,7 +83,7 @@ def lock_debian(
                 fix="run once without --offline",
             )
     keys = trusted_keys(environ)
-    root = mirror or (f"{SNAPSHOT_MIRROR}" if ref.snapshot else DEFAULT_MIRROR)
+    root = mirror or (SNAPSHOT_MIRROR if ref.snapshot else DEFAULT_MIRROR)
     tail = f"/{ref.snapshot}" if ref.snapshot else ""
     sources = (
         (f"{root}/debian{tail}", ref.suite, ref.suite),
@@ -121,6 +123,23 @@ def locked_from_index(index: Index, ref: DebianRef, *, python: str) -> LockedBas
         glibc=glibc[0],
         packages=packages,
     )
+
+
+def _mirror(environ: Mapping[str, str]) -> str:
+    """The mirror the user names, without a trailing slash; empty for Debian's own."""
+    mirror = environ.get("BUILDER_DEBIAN_MIRROR", "").rstrip("/")
+    if mirror:
+        try:
+            url = httpx.URL(mirror)
+        except httpx.InvalidURL as error:
+            raise BadInput(f"BUILDER_DEBIAN_MIRROR is not a URL: {mirror!r}", why=str(error)) from error
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadInput(
+                f"BUILDER_DEBIAN_MIRROR is not a URL: {mirror!r}",
+                why="it starts with http:// or https:// and names a host",
+                fix="for example https://deb.debian.org",
+            )
+    return mirror
 
 
 def _check_python(ref: DebianRef, python: str) -> None:

@@ -171,7 +171,7 @@ def _download(client: httpx.Client, url: str, digest: Digest, size: int, store: 
                     )
                 store.adopt(path, digest, verified=True)
                 return
-        except (_TemporaryError, httpx.TransportError) as error:
+        except (_TemporaryError, httpx.RequestError) as error:
             advance(-received)
             _pause(attempt, error, url)
 
@@ -189,7 +189,7 @@ def _get(client: httpx.Client, url: str, *, limit: int) -> bytes:
                             "the mirror's answer is too long", why=f"over {limit} bytes", where=Where(file=url)
                         )
                 return bytes(data)
-        except (_TemporaryError, httpx.TransportError) as error:
+        except (_TemporaryError, httpx.RequestError) as error:
             _pause(attempt, error, url)
     raise AssertionError("unreachable: the last pause raises")
 

@@ -48,15 +48,19 @@ def trusted_keys(environ: Mapping[str, str]) -> tuple[Cert, ...]:
     if not chosen:
         return _debian_keys()
     path = Path(chosen)
+    why = "it holds no certificate"
     try:
-        return tuple(Cert.split_bytes(path.read_bytes()))
+        found = tuple(Cert.split_bytes(path.read_bytes()))
     except (OSError, RuntimeError) as error:
+        found, why = (), _first_line(error)
+    if not found:
         raise BadInput(
             "BUILDER_DEBIAN_KEYRING cannot be read",
-            why=_first_line(error),
+            why=why,
             fix="name a file of OpenPGP certificates, binary or armoured",
             where=where_path(path),
-        ) from error
+        )
+    return found
 
 
 def verified(signed: bytes, keys: tuple[Cert, ...], *, url: str) -> str:

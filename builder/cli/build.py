@@ -34,12 +34,13 @@ __all__ = ["command"]
 )
 @click.option("--move-tag", is_flag=True, help="Let a version tag in a registry move to this image.")
 @click.option("--plain-http", is_flag=True, help="Speak http to a registry that is not on loopback.")
+@click.option("--no-proof", is_flag=True, help="Leave the proof for the node classes out.")
 @click.option("--no-smoke", is_flag=True, help="Leave the smoke test out; the image stays a candidate for promotion.")
 @click.option("--no-publish", is_flag=True, help="Stop before tagging; the image is kept in dist/image by its digest.")
 @project_option
 @shared_options
 def command(console: Console, /, **options: Any) -> int:
-    """Lock, audit, assemble, smoke-test and publish an image.
+    """Lock, audit, assemble, prove, smoke-test and publish an image.
 
     Exit code 0: built, and every check passed. 1: refused, nothing was tagged. 4: the image is there as a candidate,
     because a check could not run on this machine or the tables do not know enough.
@@ -64,6 +65,7 @@ def command(console: Console, /, **options: Any) -> int:
             locked=options["locked"],
             upgrade=options["upgrade"],
             allow_unknown=options["allow_unknown"],
+            proof=not options["no_proof"],
             smoke=not options["no_smoke"],
             publish=not options["no_publish"],
             move_tag=options["move_tag"],

@@ -30,10 +30,10 @@ __all__ = ["command"]
 @click.option(
     "--require",
     multiple=True,
-    default=("smoke", "audit"),
+    default=("smoke", "audit", "proof"),
     show_default=True,
     metavar="KIND",
-    help="Evidence that must be there: smoke, audit, sbom. May be given several times.",
+    help="Evidence that must be there: smoke, audit, proof, sbom. May be given several times.",
 )
 @expect_option
 @click.option("--allow-older", is_flag=True, help="Also move to an image older than the one that runs now.")
@@ -50,8 +50,8 @@ def command(
 ) -> int:
     """Move a node class's tag to an image that passed on that class.
 
-    The registry must hold passed checks of this very digest on this very class, and an audit that does not block;
-    what is missing is listed otherwise. The move is recorded beside the image, for `builder rollback`.
+    The registry must hold passed checks and a proof of this very digest on this very class, and an audit that does
+    not block; what is missing is listed otherwise. The move is recorded beside the image, for `builder rollback`.
     """
     from builder.registry import find_image
     from builder.release.evidence import listed_evidence

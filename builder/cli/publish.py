@@ -32,6 +32,9 @@ __all__ = ["command"]
 @existing_file(
     "--smoke", help="Smoke statement (in-toto JSON) to attach; may be given for each node class.", multiple=True
 )
+@existing_file(
+    "--proof", help="Proof statement (in-toto JSON) to attach; may be given for each node class.", multiple=True
+)
 @plain_http_option
 @shared_options
 def command(
@@ -41,6 +44,7 @@ def command(
     sbom: Path | None,
     audit: Path | None,
     smoke: tuple[Path, ...],
+    proof: tuple[Path, ...],
     plain_http: bool,
 ) -> int:
     """Publish an image and its evidence under its version tag.
@@ -66,6 +70,7 @@ def command(
     if tag is None:
         raise BadInput(f"no tag to publish {image} under", fix=f"write it: --to {to}:VERSION")
     files: list[tuple[FileKind, Path]] = [("smoke", path) for path in smoke]
+    files += [("proof", path) for path in proof]
     if audit is not None:
         files.insert(0, ("audit", audit))
     if sbom is not None:

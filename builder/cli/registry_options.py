@@ -16,9 +16,10 @@ from builder.names import Digest, LayoutRef, Reference, parse_ref
 
 if TYPE_CHECKING:
     from builder.registry.values import Repository
-    from builder.release.values import Evidence
+    from builder.release.values import Draft, Evidence
 
 __all__ = [
+    "attach_drafts",
     "class_name",
     "evidence_documents",
     "expect_option",
@@ -94,6 +95,18 @@ def image_name(reference: Reference) -> str:
 def now() -> str:
     """UTC, ISO 8601, to the microsecond: two moves of a tag do not share it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def attach_drafts(console: Console, repository: Repository, image: Digest, *drafts: Draft) -> None:
+    """Attach evidence to an image of the repository, and say under which digests."""
+    from builder.registry.errors import MissingContent
+    from builder.release.evidence import attach
+
+    manifest = repository.manifest(image)
+    if manifest is None:
+        raise MissingContent(f"{image} is not in {repository}", fix="push the image first")
+    for digest in attach(repository, manifest.descriptor, drafts):
+        console.note(f"attached {digest}")
 
 
 def evidence_documents(found: Iterable[Evidence]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli.console import Console, shared_options
+from builder.cli.registry_options import attach_drafts, image_name, open_reference, plain_http_option
 
 __all__ = ["command"]
 
@@ -23,7 +24,17 @@ _EXIT = {"passed": 0, "failed": 1, "not-run": 4}
     help="builtin needs neither a daemon nor root; docker can hand over what an engine's plug-ins bring (--gpus).",
 )
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=None, help="Most seconds for a check.")
-def command(console: Console, image: str, node_class: str | None, runner: str, timeout: float | None) -> int:
+@click.option("--attach", is_flag=True, help="Attach the report to the image, as evidence for a promotion.")
+@plain_http_option
+def command(
+    console: Console,
+    image: str,
+    node_class: str | None,
+    runner: str,
+    timeout: float | None,
+    attach: bool,
+    plain_http: bool,
+) -> int:
     """Run the checks inside an image.
 
     IMAGE is host/name:tag, @sha256:… or oci:DIR[:tag]. What is checked follows from the image's labels: its backend
@@ -35,13 +46,12 @@ def command(console: Console, image: str, node_class: str | None, runner: str, t
     from builder.node import node_class as known_class
     from builder.pipeline.smoke import smoke_image
     from builder.pipeline.values import Work
-    from builder.registry.open import open_repository
     from builder.smoke.document import report_document, report_text
     from builder.smoke.image import this_arch, which_image
     from builder.store import default_store
 
     reference = parse_ref(image)
-    repository = open_repository(reference, environ=os.environ, offline=console.offline, reporter=console)
+    repository = open_reference(console, reference, plain_http=plain_http)
     report = smoke_image(
         repository,
         which_image(repository, reference),
@@ -52,6 +62,10 @@ def command(console: Console, image: str, node_class: str | None, runner: str, t
         work=Work(store=default_store(os.environ), environ=os.environ, reporter=console, offline=console.offline),
         timeout=timeout,
     )
+    if attach:
+        from builder.release.statements import smoke_draft
+
+        attach_drafts(console, repository, report.image, smoke_draft(report, name=image_name(reference)))
     console.document(
         report_document(report, reference=image),
         lambda: report_text(report, reference=image, verdict=console.verdict),

@@ -31,7 +31,7 @@ class ImagePlan:
     labels: Mapping[str, str]
     """OCI annotations (org.opencontainers.image.*) and the project's own labels; put on manifest and config both."""
     created: str
-    """UTC ISO 8601: SOURCE_DATE_EPOCH when set, else the lock's exclude-newer; never the clock."""
+    """UTC ISO 8601: SOURCE_DATE_EPOCH when set, else the newest upload among the locked wheels; never the clock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

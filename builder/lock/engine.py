@@ -71,6 +71,8 @@ class Resolved:
     """Where it came from, without credentials; empty when the resolver does not say."""
     parents: tuple[str, ...]
     """Normalised names of the packages that asked for it, sorted; a root may have none."""
+    uploaded: str | None = None
+    """When the index got the file, in UTC to the second, ISO 8601; None when it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from packaging.pylock import Pylock, PylockValidationError
 
 from builder.base.values import DebPackage, LockedBase
 from builder.errors import BadInput, BuilderError, where_path
-from builder.lock.values import Lock, LockedPackage
+from builder.lock.values import Lock, LockedPackage, parse_moment
 from builder.matrix.values import IndexPin
 from builder.names import ARCHES, Arch, Digest
 from builder.store import write_atomic
@@ -73,7 +74,10 @@ def _package(package: LockedPackage) -> tomlkit.items.Table:
     table["index"] = package.index
     if package.requires:
         table["dependencies"] = _inline([{"name": name} for name in package.requires])
-    wheel: dict[str, Any] = {"name": package.file, "url": package.url}
+    wheel: dict[str, Any] = {"name": package.file}
+    if package.uploaded is not None:
+        wheel["upload-time"] = datetime.fromisoformat(package.uploaded)
+    wheel["url"] = package.url
     if package.size is not None:
         wheel["size"] = package.size
     wheel["hashes"] = {"sha256": package.sha256.hex}
@@ -266,4 +270,5 @@ def _locked(entry: Mapping[str, Any]) -> LockedPackage:
         index=entry["index"],
         size=wheel.get("size"),
         requires=tuple(item["name"] for item in entry.get("dependencies", ())),
+        uploaded=parse_moment(str(wheel["upload-time"])) if "upload-time" in wheel else None,
     )

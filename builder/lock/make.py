@@ -152,6 +152,7 @@ def _edges(files: tuple[Resolved, ...]) -> tuple[LockedPackage, ...]:
             version=package.version,
             file=unquote(urlsplit(package.url).path.rpartition("/")[2]),
             sha256=Digest.parse(f"sha256:{package.sha256}"),
+            uploaded=package.uploaded,
             url=package.url,
             index=package.index,
             size=package.size,

@@ -25,6 +25,7 @@ from builder.errors import BadInput, OutsideFailed
 from builder.lock.annotations import Annotated, read_annotated
 from builder.lock.engine import CannotResolve, NoSuchPackage, OnlySources, Request, Resolution, Resolved
 from builder.lock.target import best_wheel
+from builder.lock.values import parse_moment
 from builder.wheels.settings import without_credentials
 from builder.wheels.transport import IndexUnreachable
 
@@ -199,6 +200,7 @@ def _merge(graph: tuple[Annotated, ...], files: Mapping[str, Any], request: Requ
                 size=wheel.get("size"),
                 index=without_credentials(item.index or request.settings.index_url),
                 parents=item.parents,
+                uploaded=parse_moment(str(wheel["upload-time"])) if "upload-time" in wheel else None,
             )
         )
     return Resolution(packages=tuple(sorted(packages, key=lambda package: package.name)))

@@ -47,6 +47,8 @@ class LockedPackage:
     """Length in bytes, when the index says."""
     requires: tuple[str, ...]
     """Normalised names of the locked packages it needs here (markers evaluated), sorted."""
+    uploaded: str | None = None
+    """When the index got the file, in UTC to the second, ISO 8601; None when it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

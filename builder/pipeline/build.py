@@ -1,4 +1,4 @@
-"""`builder build`: lock, wheels, audit, image, smoke, publish. Each step's answer decides whether the next one runs."""
+"""`builder build`: lock, audit, image, proof, smoke, publish. Each step's answer decides whether the next one runs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
 from builder.lock.values import Lock
 from builder.matrix import Runtime, load_backend
 from builder.names import LayoutRef, Reference, parse_ref
-from builder.node.values import NodeClass
+from builder.node import NodeClass, node_class
 from builder.pipeline.lock import lock_project, now
 from builder.pipeline.smoke import smoke_image
 from builder.pipeline.values import BuildOutcome, LockOutcome, Step, StepName, Work
 from builder.project import Project
+from builder.proof.prove import prove
+from builder.proof.values import Proof, worst_answer
 from builder.registry.open import open_repository
 from builder.registry.values import Repository
 from builder.release.licences import read_licences
 from builder.release.publish import publish
 from builder.release.sbom import sbom_draft
-from builder.release.statements import audit_draft, smoke_draft
+from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from builder.release.tags import version_tag
 from builder.release.values import Draft
 from builder.smoke.values import SmokeReport
@@ -58,6 +60,8 @@ class BuildOptions:
     upgrade: bool = False
     allow_unknown: bool = False
     """What the tables do not know does not make the image a candidate only."""
+    proof: bool = True
+    """Prove for `node_class`, or for each class that the project names for the backend."""
     smoke: bool = True
     publish: bool = True
     move_tag: bool = False
@@ -102,14 +106,18 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         partial(_assemble, plan, bench, workbench, options, work),
         lambda made: ("built", f"{made.digest}, {made.size / 1e6:.1f} MB in {len(made.layers)} layers"),
     )
+    proofs: tuple[Proof, ...] = ()
+    if options.proof and (classes := _classes(project, backend, options)):
+        proofs = record.step("proof", partial(_prove, image, bench, classes, work), _proof_verdict)
+    refused = any(proof.answer == "refused" for proof in proofs)
     smoke = None
-    if options.smoke:
+    if options.smoke and not refused:
         smoke = record.step("smoke", partial(_smoke, image, bench, plan, options, work), _smoke_verdict)
-    refused = smoke is not None and smoke.verdict == "failed"
+        refused = smoke.verdict == "failed"
     tags: tuple[str, ...] = ()
     if options.publish and not refused:
         place = bench if destination is workbench else _open(destination, options, work)
-        drafts = _evidence(project, lock, wheelhouse, audit, smoke, image)
+        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image)
         image = record.step(
             "publish",
             partial(_publish, image, bench, place, destination, tag, drafts, options, work),
@@ -117,11 +125,12 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         )
         tags = (tag,)
     return BuildOutcome(
-        verdict="refused" if refused else _verdict(lock, smoke, options),
+        verdict="refused" if refused else _verdict(lock, proofs, smoke, options),
         steps=tuple(record.steps),
         lock=lock,
         audit=audit,
         image=image,
+        proofs=proofs,
         smoke=smoke,
         tags=tags,
         run_line=run_line(plan),
@@ -130,7 +139,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
 
 def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work) -> ImagePlan:
     """What an engine needs. Depends on the project, the lock and SOURCE_DATE_EPOCH only, so its digest does too."""
-    created = now(work) if "SOURCE_DATE_EPOCH" in work.environ else lock.exclude_newer
+    created = now(work) if "SOURCE_DATE_EPOCH" in work.environ else _age(lock)
     plan = ImagePlan(
         project=project,
         lock=lock,
@@ -147,6 +156,14 @@ def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work)
         labels=image_labels(project, lock, run_line=run_line(plan)),
         created=created,
     )
+
+
+def _age(lock: Lock) -> str:
+    """When the newest locked wheel was uploaded: the same wheels give the same time, whatever day they are locked on.
+
+    An image is no older than what is in it. Where no index says when, the time that the lock was held to stands in.
+    """
+    return max((package.uploaded for package in lock.packages if package.uploaded), default=lock.exclude_newer)
 
 
 def target_for(project: Project, lock: Lock, to: Reference | None) -> tuple[Reference, str]:
@@ -262,6 +279,23 @@ def _assemble(
     )
 
 
+def _classes(project: Project, backend: str, options: BuildOptions) -> tuple[NodeClass, ...]:
+    if options.node_class is not None:
+        return (options.node_class,)
+    return tuple(node_class(name) for name in project.options(backend).node_classes)
+
+
+def _prove(image: BuiltImage, bench: Repository, classes: tuple[NodeClass, ...], work: Work) -> tuple[Proof, ...]:
+    return tuple(prove(bench, image.digest, node, store=work.store, reporter=work.reporter) for node in classes)
+
+
+def _proof_verdict(proofs: tuple[Proof, ...]) -> tuple[str, str]:
+    worst = worst_answer(tuple(proof.answer for proof in proofs))
+    named = [proof for proof in proofs if proof.answer == worst]
+    detail = ", ".join(proof.node_class for proof in named)
+    return worst, detail if worst == "proven" else f"{detail}: {next(iter(named[0].reasons), '')}"
+
+
 def _smoke(image: BuiltImage, bench: Repository, plan: ImagePlan, options: BuildOptions, work: Work) -> SmokeReport:
     runner = options.runner or ("docker" if options.engine == "docker" else "builtin")
     return smoke_image(
@@ -286,6 +320,7 @@ def _evidence(
     lock: Lock,
     wheelhouse: Wheelhouse,
     audit: AuditReport,
+    proofs: tuple[Proof, ...],
     smoke: SmokeReport | None,
     image: BuiltImage,
 ) -> tuple[Draft, ...]:
@@ -293,6 +328,7 @@ def _evidence(
     drafts = [
         sbom_draft(lock, image=image.digest, name=project.name, version=project.version, licences=licences),
         audit_draft(audit, image=image.digest, name=project.name),
+        *(proof_draft(proof, name=project.name) for proof in proofs),
     ]
     if smoke is not None:
         drafts.append(smoke_draft(smoke, name=project.name))
@@ -328,7 +364,10 @@ def _publish(
     )
 
 
-def _verdict(lock: Lock, smoke: SmokeReport | None, options: BuildOptions) -> Literal["built", "candidate"]:
-    undecided = bool(lock.unknown_allowed) and not options.allow_unknown
+def _verdict(
+    lock: Lock, proofs: tuple[Proof, ...], smoke: SmokeReport | None, options: BuildOptions
+) -> Literal["built", "candidate"]:
+    questions = bool(lock.unknown_allowed) or any(proof.answer == "unknown" for proof in proofs)
+    undecided = questions and not options.allow_unknown
     not_run = smoke is not None and smoke.verdict == "not-run"
     return "candidate" if undecided or not_run else "built"

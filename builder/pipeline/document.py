@@ -60,6 +60,10 @@ def build_document(outcome: BuildOutcome) -> dict[str, Any]:
             }
             for file, finding in _findings(outcome)
         ],
+        "proofs": [
+            {"node_class": proof.node_class, "verdict": proof.answer, "reasons": list(proof.reasons)}
+            for proof in outcome.proofs
+        ],
         "unknown": list(lock.unknown_allowed) if lock else [],
         "tags": list(outcome.tags),
         "smoke": report_document(outcome.smoke, reference=image.reference) if outcome.smoke and image else None,
@@ -81,6 +85,10 @@ def build_text(outcome: BuildOutcome, *, verdict: Callable[[str], str]) -> str:
             lines.append(f"  fix:   {finding.fix}")
     if len(blocking) > _SHOWN:
         lines.append(f"… and {len(blocking) - _SHOWN} more findings (--json lists all)")
+    for proof in outcome.proofs:
+        if proof.answer != "proven":
+            lines.append(f"{proof.node_class}: {verdict(proof.answer)}")
+            lines += [f"  {reason}" for reason in proof.reasons]
     if outcome.smoke is not None and outcome.smoke.verdict != "passed":
         lines += [
             f"{check.name}: {verdict(check.verdict)}: {check.detail}"

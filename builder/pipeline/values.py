@@ -11,6 +11,7 @@ from builder.audit.values import AuditReport
 from builder.events import Reporter
 from builder.image.values import BuiltImage
 from builder.lock.values import BlockedPackage, Lock
+from builder.proof.values import Proof
 from builder.smoke.values import SmokeReport
 from builder.store import Store
 
@@ -65,6 +66,7 @@ class BuildOutcome:
     blocked: tuple[BlockedPackage, ...] = ()
     audit: AuditReport | None = None
     image: BuiltImage | None = None
+    proofs: tuple[Proof, ...] = ()
     smoke: SmokeReport | None = None
     tags: tuple[str, ...] = ()
     run_line: str = ""

@@ -32,12 +32,13 @@ _SUMMARY = "dev.builder."
 _LIMIT = 64 << 20
 """Bytes of evidence that are read at most."""
 
-FileKind = Literal["sbom", "audit", "smoke"]
+FileKind = Literal["sbom", "audit", "smoke", "proof"]
 """What a build writes to files beside the image."""
 
 _KINDS: Mapping[str, EvidenceKind] = {
     PredicateType.TEST_RESULT: "smoke",
     PredicateType.AUDIT: "audit",
+    PredicateType.PROOF: "proof",
     PredicateType.PROMOTION: "promotion",
 }
 
@@ -193,10 +194,10 @@ def _judge(content: bytes, artifact_type: str, subject: Digest) -> tuple[Evidenc
     try:
         if kind == "promotion":
             read_promotion(content)
-        elif kind in ("smoke", "audit"):
-            from builder.release.statements import read_audit, read_smoke  # a node that picks needs neither
+        elif kind in ("smoke", "audit", "proof"):
+            from builder.release.statements import read_audit, read_proof, read_smoke  # a node that picks needs none
 
-            (read_smoke if kind == "smoke" else read_audit)(content)
+            {"smoke": read_smoke, "audit": read_audit, "proof": read_proof}[kind](content)
     except BadInput as error:
         return kind, predicate_type, f"{error.what}: {error.why}"
     return kind, predicate_type, ""
@@ -214,8 +215,11 @@ def _sbom_problem(content: bytes) -> str:
 
 def _summarise(kind: FileKind, content: bytes) -> dict[str, str]:
     """The summary that the draft functions give, from the content."""
-    from builder.release.statements import read_audit, read_smoke
+    from builder.release.statements import read_audit, read_proof, read_smoke
 
+    if kind == "proof":
+        proof = read_proof(content)
+        return {"verdict": proof.answer, "node-class": proof.node_class}
     if kind == "smoke":
         smoke = read_smoke(content)
         where = {} if smoke.node_class is None else {"node-class": smoke.node_class}

@@ -19,10 +19,13 @@ from builder.registry.values import Manifest, Repository
 from builder.release.evidence import attach, evidence
 from builder.release.history import latest_record
 from builder.release.records import node_class_tag, promotion_draft
-from builder.release.statements import read_audit, read_smoke
+from builder.release.statements import read_audit, read_proof, read_smoke
 from builder.release.values import Evidence, Missing, Promotion, PromotionRecord, PromotionRefused
 
-__all__ = ["REQUIREMENTS", "Older", "promote", "rollback"]
+__all__ = ["NEEDED", "REQUIREMENTS", "Older", "promote", "rollback"]
+
+NEEDED = ("smoke", "audit", "proof")
+"""What a promotion rests on unless told otherwise: it ran there, it is clean, and all of it loads there."""
 
 _HISTORY = 50
 """Images a tag remembers; older ones are still in the repository, but not on the way back."""
@@ -42,7 +45,7 @@ def promote(
     node_class: str,
     *,
     when: str,
-    required: Sequence[str] = ("smoke", "audit"),
+    required: Sequence[str] = NEEDED,
     expected: Digest | None = None,
     allow_older: bool = False,
     name: str = "image",
@@ -58,7 +61,7 @@ def promote(
     if unknown:
         raise BadInput(f"unknown requirement {unknown[0]!r}", fix=did_you_mean(unknown[0], REQUIREMENTS))
     manifest = _image(repository, digest)
-    found = evidence(repository, digest, kinds=("smoke", "audit", "sbom"))
+    found = evidence(repository, digest, kinds=("smoke", "audit", "proof", "sbom"))
     verdicts = [REQUIREMENTS[need](found, node_class) for need in required]
     missing = tuple(verdict for verdict in verdicts if isinstance(verdict, Missing))
     if missing:
@@ -168,7 +171,7 @@ def _image(repository: Repository, digest: Digest) -> Manifest:
 
 def _smoke(found: Sequence[Evidence], node_class: str) -> Evidence | Missing:
     """The latest smoke report of exactly this class, which must have passed."""
-    fix = f"run `builder smoke` on a node of class {node_class} and publish its report"
+    fix = f"run `builder smoke --node-class {node_class} --attach` on the image, on a node of that class"
     broken = next((piece for piece in found if piece.kind == "smoke" and piece.problem), None)
     reports = [(read_smoke(piece.content), piece) for piece in found if piece.kind == "smoke" and not piece.problem]
     ours = [(report, piece) for report, piece in reports if report.node_class == node_class]
@@ -214,6 +217,22 @@ def _audit(found: Sequence[Evidence], _: str) -> Evidence | Missing:
     return Missing(need="audit", why=why, fix="publish the image with the audit report that its build wrote")
 
 
+def _proof(found: Sequence[Evidence], node_class: str) -> Evidence | Missing:
+    """A proof for exactly this class. The same image on the same class has one answer, so any refusal stands."""
+    fix = f"run `builder prove --node-class {node_class} --attach` on the image"
+    sound = [(read_proof(piece.content), piece) for piece in found if piece.kind == "proof" and not piece.problem]
+    ours = [(facts, piece) for facts, piece in sound if facts.node_class == node_class]
+    if not ours:
+        return Missing(need="proof", why=f"no proof for class {node_class} is attached", fix=fix)
+    worst, piece = min(ours, key=lambda item: (("refused", "unknown", "proven").index(item[0].answer), item[1].digest))
+    if worst.answer == "proven":
+        return piece
+    if worst.answer == "unknown" and any(facts.answer == "proven" for facts, _ in ours):
+        return min((piece for facts, piece in ours if facts.answer == "proven"), key=lambda piece: piece.digest)
+    why = f"the proof {piece.digest} for class {node_class} is {worst.answer}"
+    return Missing(need="proof", why=why + (f": {worst.reasons[0]}" if worst.reasons else ""), fix=fix)
+
+
 def _sbom(found: Sequence[Evidence], _: str) -> Evidence | Missing:
     sound = [piece for piece in found if piece.kind == "sbom" and not piece.problem]
     if sound:
@@ -224,6 +243,7 @@ def _sbom(found: Sequence[Evidence], _: str) -> Evidence | Missing:
 REQUIREMENTS: Mapping[str, Callable[[Sequence[Evidence], str], Evidence | Missing]] = {
     "smoke": _smoke,
     "audit": _audit,
+    "proof": _proof,
     "sbom": _sbom,
 }
 """What `promote` can be told to require: evidence and node class in, the piece it rests on or what is missing out."""

@@ -1,4 +1,4 @@
-"""What a smoke run or an audit says about one image, as in-toto statements, written and read back.
+"""What a smoke run, an audit or a proof says about one image, as in-toto statements, written and read back.
 
 Sources: in-toto attestation framework, predicate "test-result" v0.1 and "ResourceDescriptor" v1.
 """
@@ -6,18 +6,20 @@ Sources: in-toto attestation framework, predicate "test-result" v0.1 and "Resour
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 from urllib.parse import quote
 
 from builder.audit.values import Archs, AuditReport, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput
 from builder.names import Digest
+from builder.proof.document import proof_document
+from builder.proof.values import Answer, Proof
 from builder.release.intoto import member, one_subject, optional, read_statement, statement
 from builder.release.values import Draft, EvidenceType, PredicateType
 from builder.smoke.values import CheckResult, CheckVerdict, LeftOut, SmokeReport
 
-__all__ = ["audit_draft", "read_audit", "read_smoke", "smoke_draft"]
+__all__ = ["ProofFacts", "audit_draft", "proof_draft", "read_audit", "read_proof", "read_smoke", "smoke_draft"]
 
 _RESULTS: dict[CheckVerdict, str] = {"passed": "PASSED", "failed": "FAILED", "not-run": "WARNED"}
 """The predicate has no word for a check that could not run; it is no pass, so it stands among the warned."""
@@ -190,3 +192,45 @@ def _finding(value: Mapping[str, Any]) -> Finding:
         chain=tuple(map(str, value["chain"])),
         fix=str(value["fix"]),
     )
+
+
+# --- proof
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProofFacts:
+    """What a promotion needs to know of a proof."""
+
+    image: Digest
+    node_class: str
+    answer: Answer
+    reasons: tuple[str, ...]
+    """Why it is not proven, the worst first."""
+
+
+def proof_draft(proof: Proof, *, name: str) -> Draft:
+    """A proof as a statement about the image; the predicate is the document of `builder prove --json`."""
+    predicate = proof_document(proof, reference=f"{name}@{proof.image}")
+    return Draft(
+        kind="proof",
+        artifact_type=EvidenceType.IN_TOTO,
+        content=statement(proof.image, name, PredicateType.PROOF, predicate),
+        title="proof.intoto.json",
+        predicate_type=PredicateType.PROOF,
+        summary={"verdict": proof.answer, "backend": proof.backend, "node-class": proof.node_class},
+    )
+
+
+def read_proof(content: bytes) -> ProofFacts:
+    """What a statement of `proof_draft` says; `BadInput` for anything else."""
+
+    def parse(value: dict[str, Any]) -> ProofFacts:
+        predicate = value["predicate"]
+        return ProofFacts(
+            image=one_subject(value),
+            node_class=str(predicate["node_class"]),
+            answer=member(predicate["verdict"], get_args(Answer)),
+            reasons=tuple(str(reason) for reason in predicate["reasons"]),
+        )
+
+    return read_statement(content, PredicateType.PROOF, parse)

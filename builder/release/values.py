@@ -25,7 +25,7 @@ __all__ = [
     "Published",
 ]
 
-EvidenceKind = Literal["sbom", "audit", "smoke", "promotion", "other"]
+EvidenceKind = Literal["sbom", "audit", "smoke", "proof", "promotion", "other"]
 """What a piece of evidence says; `other` is what somebody else attached (a signature, another tool's report)."""
 
 
@@ -41,6 +41,7 @@ class PredicateType:
 
     TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
     AUDIT = "urn:builder:audit:1"
+    PROOF = "urn:builder:proof:1"
     PROMOTION = "urn:builder:promotion:1"
 
 
@@ -91,7 +92,7 @@ class Missing:
     """One thing a promotion needs and the registry does not hold."""
 
     need: str
-    """`smoke`, `audit`, …"""
+    """`smoke`, `audit`, `proof`, …"""
     why: str
     fix: str
 

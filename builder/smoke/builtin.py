@@ -23,7 +23,7 @@ from builder.events import Reporter
 from builder.matrix.values import RunLine
 from builder.smoke import enter
 from builder.smoke.hostfacts import device_nodes
-from builder.smoke.preflight import groups_for, shared_memory_for
+from builder.smoke.preflight import device_access, groups_for, shared_memory_for
 from builder.smoke.process import Process
 from builder.smoke.rootfs import open_layer, unpack_layer
 from builder.smoke.values import Bind, Command, Completed, Container, RunnableImage
@@ -71,6 +71,10 @@ class BuiltinRunner:
                 self._unpack(image, root)
                 _make_mount_points(root)
             nodes = device_nodes(run.devices)
+            if mode == "user" and (
+                told := device_access(nodes, uid=os.geteuid(), gids=frozenset((os.getegid(), *os.getgroups())))
+            ):
+                self._reporter.note(f"{told}, or run this as a user of that group")
             yield _Unpacked(
                 image=image,
                 root=root,
@@ -78,7 +82,7 @@ class BuiltinRunner:
                 devices=tuple(node.path for node in nodes),
                 groups=groups_for(nodes),
                 mounts=tuple(Bind(source=Path(path), target=path) for path in run.mounts if Path(path).exists()),
-                shm=shared_memory_for(len(nodes)),
+                shm=shared_memory_for(several=len(nodes) > 1),
             )
         finally:
             shutil.rmtree(folder, ignore_errors=False, onerror=_make_removable)

@@ -49,7 +49,8 @@ class DockerRunner:
                 *(f"--device={node.path}" for node in nodes),
                 *(f"--group-add={group}" for group in groups_for(nodes)),
                 *(f"--volume={path}:{path}:ro" for path in run.mounts if Path(path).exists()),
-                f"--shm-size={shared_memory_for(len(nodes))}",
+                # What an engine's plug-in brings is not known here; it may well be several devices.
+                f"--shm-size={shared_memory_for(several=len(nodes) > 1 or bool(run.arguments))}",
             ]
             container = _Loaded(docker=self._docker, image=image, name=name, arguments=tuple(arguments))
             # As process 1 a program would not die of signals that it does not handle; not every engine has an init.

@@ -6,6 +6,7 @@ not open, and an image that cannot use it. The first two are `not-run`; only the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ __all__ = [
     "device_access",
     "groups_for",
     "node_differences",
-    "shared_memory_fault",
     "shared_memory_for",
 ]
 
@@ -58,31 +58,30 @@ def groups_for(nodes: Iterable[DeviceNode]) -> tuple[int, ...]:
 
 
 def node_differences(wanted: NodeClass, found: NodeClass) -> tuple[str, ...]:
-    """Where this machine is known to be another than the class: a result here then says nothing about the class.
+    """Why results of this machine say nothing about the class; empty when it is of the class.
 
-    Higher is different too: a pass on a newer CPU does not carry over to an older one (FR-32). What either side does
-    not know is not held against the machine.
+    Higher is different too: a pass on a newer CPU does not carry over to an older one (FR-32). What the class leaves
+    open does not count; what it states and the machine does not tell is no agreement.
     """
-    fields = ("arch", "device", "device_arch", "cpu_level", "driver")
-    pairs = [(name, getattr(wanted, name), getattr(found, name)) for name in fields]
-    return tuple(
-        f"{name} is {have}, {wanted.name} has {want}"
-        for name, want, have in pairs
-        if want is not None and have is not None and want != have
-    )
+    told: list[str] = []
+    for name in ("arch", "device", "device_arch", "device_count", "cpu_level", "driver", "firmware"):
+        want, have = getattr(wanted, name), getattr(found, name)
+        if want is None or want == have or (name == "device" and have is not None and _names(have, want)):
+            continue
+        told.append(
+            f"{name} is not known here, {wanted.name} has {want}"
+            if have is None
+            else f"{name} is {have}, {wanted.name} has {want}"
+        )
+    return tuple(told)
 
 
-def shared_memory_for(devices: int) -> int:
-    """Size of /dev/shm to start a container with, in bytes, for that many devices."""
-    return _SHM_FOR_SEVERAL if devices > 1 else _DEFAULT_SHM
+def _names(printed: str, product: str) -> bool:
+    """Whether a vendor tool's name is that product: `NVIDIA A100-SXM4-80GB` is an `A100`, an `A10` is not."""
+    words = re.findall(r"[a-z0-9.]+", printed.lower())
+    return all(word in words for word in re.findall(r"[a-z0-9.]+", product.lower()))
 
 
-def shared_memory_fault(*, devices: int, shm_bytes: int) -> str:
-    """Why collectives between the devices would fail for lack of shared memory, with the mend; "" when fine (FR-34)."""
-    wanted = shared_memory_for(devices)
-    if shm_bytes >= wanted:
-        return ""
-    return (
-        f"shared memory (/dev/shm) has {shm_bytes // 2**20} MiB for {devices} devices: start the container with "
-        f"--shm-size={wanted // 2**20}m or --ipc=host"
-    )
+def shared_memory_for(*, several: bool) -> int:
+    """Size of /dev/shm to start a container with, in bytes: for several devices more than engines give (FR-34)."""
+    return _SHM_FOR_SEVERAL if several else _DEFAULT_SHM

@@ -27,6 +27,7 @@ __all__ = ["open_layer", "unpack_layer"]
 
 _GZIP = {MediaType.LAYER_GZIP, "application/vnd.docker.image.rootfs.diff.tar.gzip"}
 _PLAIN = {MediaType.LAYER_TAR, "application/vnd.docker.image.rootfs.diff.tar"}
+_ZSTD = {MediaType.LAYER_ZSTD}
 _LINKS = 40
 """Most symlinks followed for one path, as in the kernel."""
 
@@ -37,73 +38,111 @@ def open_layer(repository: Repository, layer: Descriptor, advance: Advance) -> I
         return io.BufferedReader(_Chunks(_gunzip(_counted(repository, layer, advance))), 1 << 18)
     if layer.media_type in _PLAIN:
         return io.BufferedReader(_Chunks(_counted(repository, layer, advance)), 1 << 18)
+    if layer.media_type in _ZSTD:
+        return io.BufferedReader(_Chunks(_unzstd(_counted(repository, layer, advance))), 1 << 18)
     raise CannotTell(
         f"a layer of type {layer.media_type} cannot be unpacked here",
-        why="the built-in runner reads gzip and plain tar layers",
-        fix="run with --runner docker, or build the image with gzip layers",
+        why="the built-in runner reads tar layers, plain or compressed by gzip or zstd",
+        fix="run with --runner docker",
     )
 
 
 def unpack_layer(stream: IO[bytes], root: Path) -> None:
     """Apply one layer's tar to `root`. `BadInput` when the tar is damaged or wants out of the folder."""
-    added: set[Path] = set()
+    layer = _Layer(root)
     try:
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
             for member in archive:
-                _apply(archive, member, root, added)
+                layer.apply(archive, member)
         while stream.read(1 << 20):  # to the end, so that the blob's digest is checked
             pass
     except (tarfile.TarError, zlib.error, EOFError) as error:
         raise BadInput("a layer of the image cannot be unpacked", why=str(error)) from error
 
 
-def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path, added: set[Path]) -> None:
-    parts = [part for part in member.name.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise BadInput("a layer of the image wants to write outside of it", why=f"entry {member.name!r}")
-    if not parts:
-        return
-    folder = _inside(root, parts[:-1])
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    name = parts[-1]
-    if name == ".wh..wh..opq":
-        for child in folder.iterdir():
-            if child not in added:
-                _remove(child)
-        return
-    if name.startswith(".wh."):
-        _remove(folder / name[4:])
-        return
-    target = folder / name
-    added.add(target)
-    added.update(parent for parent in target.parents if parent != root and root in parent.parents)
-    if member.isdir():
-        if target.is_symlink() or not target.is_dir():
-            _remove(target)
-            target.mkdir()
-        target.chmod(stat.S_IMODE(member.mode) & 0o1777 | 0o700)
-        return
-    _remove(target)
-    if member.issym():
-        target.symlink_to(member.linkname)
-    elif member.islnk():
-        linked = _inside(
-            root, [part for part in member.linkname.split("/") if part not in ("", ".")], follow_last=False
-        )
+class _Layer:
+    """One layer being applied. Folders are looked up once: most entries lie beside the one before."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._added: set[str] = set()
+        self._folders: dict[str, str] = {}
+
+    def apply(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        parts = [part for part in member.name.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise BadInput("a layer of the image wants to write outside of it", why=f"entry {member.name!r}")
+        if not parts:
+            return
+        folder = self._folder(parts[:-1])
+        name = parts[-1]
+        if name.startswith(".wh."):
+            self._white_out(folder, name)
+            return
+        target = f"{folder}/{name}"
+        self._added.add(target)
+        if member.isdir():
+            if os.path.islink(target) or not os.path.isdir(target):
+                self._remove(target)
+                os.mkdir(target)
+            os.chmod(target, stat.S_IMODE(member.mode) & 0o1777 | 0o700)
+            return
+        self._remove(target)
+        if member.issym():
+            self._folders.clear()
+            os.symlink(member.linkname, target)
+        elif member.islnk():
+            self._link(member, target)
+        elif member.isreg():
+            source = archive.extractfile(member)
+            if source is None:
+                raise BadInput("a layer of the image is damaged", why=f"no data for {member.name!r}")
+            with open(target, "xb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+                os.fchmod(file.fileno(), stat.S_IMODE(member.mode) & 0o777 | 0o400)
+            os.utime(target, (member.mtime, member.mtime))
+
+    def _folder(self, parts: list[str]) -> str:
+        key = "/".join(parts)
+        known = self._folders.get(key)
+        if known is None:
+            path = _inside(self._root, parts)
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            known = self._folders[key] = str(path)
+            root = str(self._root)
+            while known != root and len(known) > len(root):
+                self._added.add(known)
+                known = os.path.dirname(known)
+            known = self._folders[key]
+        return known
+
+    def _white_out(self, folder: str, name: str) -> None:
+        """Take away what lower layers put there (image-spec, layer.md, "Whiteouts")."""
+        if name == ".wh..wh..opq":
+            for child in os.listdir(folder):
+                if f"{folder}/{child}" not in self._added:
+                    self._remove(f"{folder}/{child}")
+        else:
+            self._remove(f"{folder}/{name[4:]}")
+
+    def _link(self, member: tarfile.TarInfo, target: str) -> None:
+        parts = [part for part in member.linkname.split("/") if part not in ("", ".")]
+        linked = _inside(self._root, parts, follow_last=False)
         if not linked.is_symlink() and not linked.is_file():
             raise BadInput(
                 "a layer of the image is damaged",
                 why=f"{member.name!r} is a hard link to {member.linkname!r}, which is not there",
             )
         os.link(linked, target, follow_symlinks=False)
-    elif member.isreg():
-        source = archive.extractfile(member)
-        if source is None:
-            raise BadInput("a layer of the image is damaged", why=f"no data for {member.name!r}")
-        with target.open("xb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-        target.chmod(stat.S_IMODE(member.mode) & 0o777 | 0o400)
-        os.utime(target, (member.mtime, member.mtime))
+
+    def _remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):  # the latter is what POSIX says of a folder
+            shutil.rmtree(path)
+        self._folders.clear()
 
 
 def _inside(root: Path, parts: list[str], *, follow_last: bool = True) -> Path:
@@ -129,13 +168,6 @@ def _inside(root: Path, parts: list[str], *, follow_last: bool = True) -> Path:
     return path
 
 
-def _remove(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-    else:
-        shutil.rmtree(path)
-
-
 def _counted(repository: Repository, layer: Descriptor, advance: Advance) -> Iterator[bytes]:
     for chunk in repository.read_blob(layer.digest):
         advance(len(chunk))
@@ -148,8 +180,8 @@ def _gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
     inflate = isal_zlib.decompressobj(31)
     started = False
-    for piece in chunks:
-        chunk = piece
+    # Small pieces: at the end of a member the rest of its piece is copied, and a layer has a member for each file.
+    for chunk in _pieces(chunks, 1 << 16):
         while chunk:
             started = True
             data = inflate.decompress(chunk, 1 << 20)
@@ -162,6 +194,25 @@ def _gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 chunk = inflate.unconsumed_tail
     if started:
         raise EOFError("the compressed layer ends too early")
+
+
+def _pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), size):
+            yield chunk[start : start + size]
+
+
+def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress any number of zstd frames (RFC 8878) without holding them."""
+    import zstandard
+
+    source = io.BufferedReader(_Chunks(chunks), 1 << 18)
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True) as reader:
+            while data := reader.read(1 << 20):
+                yield data
+    except zstandard.ZstdError as error:
+        raise EOFError(f"the compressed layer is damaged: {error}") from error
 
 
 class _Chunks(io.RawIOBase):

@@ -52,6 +52,14 @@ def test_a_plugin_beside_an_extension_is_not_hard(tmp_path: Path) -> None:
     assert {finding.backend for finding in judged(wheel(tmp_path, "rt", files), "rocm").findings} == {"cuda"}
 
 
+def test_one_of_several_builds_of_a_file_is_a_plugin(tmp_path: Path) -> None:
+    files = {
+        "llm/lib/avx2/libllm.so": library(tmp_path / "a", "l.so").read_bytes(),
+        "llm/lib/cuda/libllm.so": library(tmp_path / "b", "l.so", needs=["libcudart.so.12"]).read_bytes(),
+    }
+    assert judged(wheel(tmp_path, "llm", files)).tokens == {"cuda": ("hard-plugin",)}
+
+
 def test_a_library_that_an_extension_needs_is_hard_whatever_its_name(tmp_path: Path) -> None:
     inner = library(tmp_path, "libinner_cuda.so", soname="libinner_cuda.so", needs=["libcudart.so.12"])
     outer = library(tmp_path / "o", "_x.so", code=PY, needs=["libinner_cuda.so"])
@@ -132,6 +140,14 @@ def test_python_loading_a_driver_library(tmp_path: Path) -> None:
     assert judged(wheel(tmp_path, "ml", {"ml.py": source})).level == "warn"
     # The +cpu build of a package shares its Python with the CUDA build: undecided, and not held against it.
     assert judged(wheel(tmp_path, "ml", {"ml.py": source}, version="1.0+cpu")).level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("folder", "level"), [("p", "warn"), ("p/core", "warn"), ("p/tools", "ok"), ("p/tests/data", "ok")]
+)
+def test_scripts_and_tests_beside_the_package_are_not_held_against_it(tmp_path: Path, folder: str, level: str) -> None:
+    source = b'import ctypes\nlib = ctypes.CDLL("libcuda.so.1")\n'
+    assert judged(wheel(tmp_path, "p", {f"{folder}/tune.py": source})).level == level
 
 
 def test_a_list_of_every_vendor_says_nothing(tmp_path: Path) -> None:

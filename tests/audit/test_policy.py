@@ -14,6 +14,7 @@ from builder.audit.judge import TOKENS
 from builder.audit.policy import leaves_wheel, load_audit_policy, load_exceptions
 from builder.audit.tables import load_tables
 from builder.audit.values import TargetAudit
+from builder.audit.wheel import WheelScanner
 from builder.errors import BadInput
 from builder.resources import policies_dir
 from builder.store import Store
@@ -108,6 +109,7 @@ def test_library_rows_have_sources_and_known_roles() -> None:
     [
         ("libcudart.so.12", "cuda"),
         ("libcudart-1a2b3c4d.so.11.0.221", "cuda"),
+        ("libcudart.faf08d9a.so.13", "cuda"),
         ("/opt/rocm/lib/libamdhip64.so.7", "rocm"),
         ("libnvrtc.alt.so.13", "cuda"),
         ("libascendcl.so", "npu"),
@@ -146,8 +148,7 @@ def test_places_outside_the_wheel(path: str, entry: str, place: str | None) -> N
 
 def test_the_rules_version_changes_with_the_tables() -> None:
     rules = load_rules()
-    assert rules.version == load_rules().version
-    other = replace(rules, tables=replace(rules.tables, digest="0" * 64))
+    other = replace(rules, scanner=WheelScanner(replace(rules.tables, digest="0" * 64)))
     assert other.version != rules.version
 
 

@@ -136,7 +136,7 @@ class Archive:
                 """Keep test output clean."""
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = Thread(target=server.serve_forever, daemon=True)
+            thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
             thread.start()
             try:
                 yield f"http://127.0.0.1:{server.server_address[1]}"

@@ -171,6 +171,25 @@ def test_an_unreachable_mirror_is_an_outside_failure(mirror: Mirror) -> None:
     assert "BUILDER_DEBIAN_MIRROR" in caught.value.fix
 
 
+@pytest.mark.parametrize("mirror_url", ["ftp://mirror.example.org", "mirror.example.org", "http://", "https:///x"])
+def test_a_mirror_that_is_no_url_is_bad_input(mirror: Mirror, mirror_url: str) -> None:
+    mirror.environ["BUILDER_DEBIAN_MIRROR"] = mirror_url
+    with pytest.raises(BadInput, match="BUILDER_DEBIAN_MIRROR is not a URL"):
+        mirror.lock()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no keys in here"])
+def test_a_keyring_that_cannot_be_read_is_bad_input(mirror: Mirror, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "keys.pgp"
+    if content is not None:
+        path.write_bytes(content)
+    mirror.environ["BUILDER_DEBIAN_KEYRING"] = str(path)
+    with pytest.raises(BadInput, match="BUILDER_DEBIAN_KEYRING") as caught:
+        mirror.lock()
+    assert caught.value.where is not None
+    assert caught.value.where.file == str(path)
+
+
 @pytest.mark.parametrize(
     ("reference", "python", "what"),
     [

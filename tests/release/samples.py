@@ -8,6 +8,7 @@ from builder.audit.values import Archs, AuditReport, Finding, Level, TargetAudit
 from builder.base.values import DebPackage, LockedBase
 from builder.lock.values import Lock, LockedPackage
 from builder.names import Digest
+from builder.proof.values import Answer, DriverNeed, LinkResult, Proof
 from builder.smoke.values import CheckResult, CheckVerdict, LeftOut, SmokeReport
 
 NODE_CLASS = "cpu-x86-64-v3"
@@ -115,4 +116,30 @@ def smoke(
         started=started,
         lock=Digest.of(b"lock"),
         left_out=(LeftOut(name="warmup", why="the project has none"),),
+    )
+
+
+def proof(
+    image: Digest, *, node_class: str = NODE_CLASS, answer: Answer = "proven", reasons: tuple[str, ...] = ()
+) -> Proof:
+    return Proof(
+        image=image,
+        node_class=node_class,
+        backend="cpu",
+        answer=answer,
+        reasons=reasons,
+        glibc="2.36",
+        link=LinkResult(
+            objects=3,
+            foreign=0,
+            programs=("/usr/bin/python3.11",),
+            modules=1,
+            unresolved=(),
+            assumed=(),
+            host=(),
+            versions=(),
+        ),
+        cpu=(),
+        devices=(),
+        driver=DriverNeed(answer="proven", why="the image asks for no driver"),
     )

@@ -6,6 +6,7 @@ import pytest
 
 from builder.errors import BadInput, Refused
 from builder.names import Digest
+from builder.proof.values import Answer
 from builder.registry.errors import MissingContent, TagMoved
 from builder.registry.layout import Layout
 from builder.registry.manifests import referrers_tag
@@ -15,7 +16,7 @@ from builder.release.history import latest_record
 from builder.release.pick import images, pick
 from builder.release.promote import Older, promote, rollback
 from builder.release.sbom import sbom_draft
-from builder.release.statements import audit_draft, smoke_draft
+from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from builder.release.values import Draft, PromotionRefused
 from tests.registry.samples import image
 from tests.release import samples
@@ -25,11 +26,12 @@ WHEN = "2026-10-02T10:00:00Z"
 
 
 def release(repository: Repository, text: str, *, created: str | None = None, tag: str | None = None) -> Manifest:
-    """An image with an audit report and passed checks of the class."""
+    """An image with an audit report, passed checks and a proof of the class."""
     annotations = {"org.opencontainers.image.created": created} if created else {}
     made = image(repository, text=text, annotations=annotations, tag=tag)
     attach(repository, made.descriptor, (audit_draft(samples.audit(), image=made.digest, name="demo"),))
     attach(repository, made.descriptor, (smoke_draft(samples.smoke(made.digest), name="demo"),))
+    attach(repository, made.descriptor, (proof_draft(samples.proof(made.digest), name="demo"),))
     return made
 
 
@@ -43,7 +45,7 @@ def test_granted_with_evidence(target: Repository) -> None:
     assert record is not None
     assert (record.sequence, record.history, record.replaced, record.when) == (1, (), None, WHEN)
     kinds = {piece.digest: piece.kind for piece in evidence(target, made.digest)}
-    assert {kinds[digest] for digest in record.evidence} == {"smoke", "audit"}
+    assert {kinds[digest] for digest in record.evidence} == {"smoke", "audit", "proof"}
     assert done.record in kinds
 
 
@@ -51,7 +53,7 @@ def test_refused_without_evidence_and_told_what_is_missing(target: Repository) -
     made = image(target)
     with pytest.raises(PromotionRefused) as caught:
         promote(target, made.digest, CLASS, when=WHEN)
-    assert [item.need for item in caught.value.missing] == ["smoke", "audit"]
+    assert [item.need for item in caught.value.missing] == ["smoke", "audit", "proof"]
     assert f"no smoke report of class {CLASS} is attached" in caught.value.why
     assert caught.value.exit_code == 1
     assert target.resolve(CLASS) is None
@@ -59,7 +61,39 @@ def test_refused_without_evidence_and_told_what_is_missing(target: Repository) -
 
 
 def _drafts(made: Manifest, *smokes: Draft, audit: Draft | None = None) -> tuple[Draft, ...]:
-    return (audit or audit_draft(samples.audit(), image=made.digest, name="demo"), *smokes)
+    proof = proof_draft(samples.proof(made.digest), name="demo")
+    return (audit or audit_draft(samples.audit(), image=made.digest, name="demo"), proof, *smokes)
+
+
+def test_a_proof_for_another_class_or_a_refusal_does_not_count(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    made = image(layout)
+    audit = audit_draft(samples.audit(), image=made.digest, name="demo")
+    elsewhere = proof_draft(samples.proof(made.digest, node_class="cpu-x86-64-v4"), name="demo")
+    attach(layout, made.descriptor, (audit, smoke_draft(samples.smoke(made.digest), name="demo"), elsewhere))
+    with pytest.raises(PromotionRefused) as caught:
+        promote(layout, made.digest, CLASS, when=WHEN)
+    assert [item.need for item in caught.value.missing] == ["proof"]
+    assert f"builder prove --node-class {CLASS} --attach" in caught.value.fix
+    sound = proof_draft(samples.proof(made.digest), name="demo")
+    refused = samples.proof(made.digest, answer="refused", reasons=("libhccl.so is nowhere",))
+    attach(layout, made.descriptor, (sound, proof_draft(refused, name="demo")))
+    with pytest.raises(PromotionRefused, match=r"libhccl\.so is nowhere"):
+        promote(layout, made.digest, CLASS, when=WHEN)
+
+
+@pytest.mark.parametrize("answer", ["unknown", "proven"])
+def test_only_a_proof_proves(tmp_path: Path, answer: Answer) -> None:
+    layout = Layout(tmp_path)
+    made = image(layout)
+    proof = proof_draft(samples.proof(made.digest, answer=answer), name="demo")
+    audit = audit_draft(samples.audit(), image=made.digest, name="demo")
+    attach(layout, made.descriptor, (audit, smoke_draft(samples.smoke(made.digest), name="demo"), proof))
+    if answer == "proven":
+        assert promote(layout, made.digest, CLASS, when=WHEN).moved
+    else:
+        with pytest.raises(PromotionRefused, match="is unknown"):
+            promote(layout, made.digest, CLASS, when=WHEN)
 
 
 def test_a_pass_on_another_class_does_not_carry_over(tmp_path: Path) -> None:
@@ -170,7 +204,8 @@ def test_classes_have_separate_ways(tmp_path: Path) -> None:
     one, two = release(layout, "one"), release(layout, "two")
     for made in (one, two):
         other = smoke_draft(samples.smoke(made.digest, node_class="cpu-x86-64-v4"), name="demo")
-        attach(layout, made.descriptor, (other,))
+        proof = proof_draft(samples.proof(made.digest, node_class="cpu-x86-64-v4"), name="demo")
+        attach(layout, made.descriptor, (other, proof))
     promote(layout, one.digest, CLASS, when=WHEN)
     promote(layout, two.digest, "cpu-x86-64-v4", when=WHEN)
     with pytest.raises(Refused, match="first image"):
@@ -264,6 +299,6 @@ def test_images_lists_tags_and_evidence(target: Repository) -> None:
     promote(target, one.digest, CLASS, when=WHEN)
     rows = {row.digest: row for row in images(target)}
     assert rows[one.digest].tags == ("1.0-cpu", CLASS)
-    assert [piece.kind for piece in rows[one.digest].evidence] == ["audit", "promotion", "smoke"]
-    assert rows[one.digest].evidence[2].summary == {"backend": "cpu", "node-class": CLASS, "verdict": "passed"}
+    assert [piece.kind for piece in rows[one.digest].evidence] == ["audit", "promotion", "proof", "smoke"]
+    assert rows[one.digest].evidence[3].summary == {"backend": "cpu", "node-class": CLASS, "verdict": "passed"}
     assert len(rows) == 2

@@ -13,7 +13,7 @@ from builder.node import load_node_classes
 from builder.registry import Layout, Manifest, open_repository
 from builder.registry.values import Repository
 from builder.release.sbom import sbom_draft
-from builder.release.statements import audit_draft, smoke_draft
+from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from tests.conftest import RunBuilder
 from tests.registry.samples import image
 from tests.release import samples
@@ -42,6 +42,7 @@ def built(layout: Layout, folder: Path, text: str, tag: str) -> Manifest:
         "sbom": sbom_draft(samples.lock(), image=made.digest, name="demo", version="1", licences={}),
         "audit": audit_draft(samples.audit(), image=made.digest, name="demo"),
         "smoke": smoke_draft(samples.smoke(made.digest, node_class=CLASS), name="demo"),
+        "proof": proof_draft(samples.proof(made.digest, node_class=CLASS), name="demo"),
     }
     for name, draft in drafts.items():
         (folder / f"{tag}.{name}.json").write_bytes(draft.content)
@@ -49,7 +50,7 @@ def built(layout: Layout, folder: Path, text: str, tag: str) -> Manifest:
 
 
 def evidence_options(tag: str) -> list[str]:
-    return [word for name in ("sbom", "audit", "smoke") for word in (f"--{name}", f"{tag}.{name}.json")]
+    return [word for name in ("sbom", "audit", "smoke", "proof") for word in (f"--{name}", f"{tag}.{name}.json")]
 
 
 def opened(place: str, folder: Path) -> Repository:
@@ -64,7 +65,7 @@ def test_from_a_build_to_a_node_and_back(run_builder: RunBuilder, layout: Layout
         done = run_builder("publish", f"oci:dist:{tag}", "--to", place, *evidence_options(tag), "--json")
         found = document(done, "publish")
         assert (done.returncode, found["verdict"], found["tags"]) == (0, "published", [tag])
-        assert sorted(piece["kind"] for piece in found["evidence"]) == ["audit", "sbom", "smoke"]
+        assert sorted(piece["kind"] for piece in found["evidence"]) == ["audit", "proof", "sbom", "smoke"]
     again = document(run_builder("publish", "oci:dist:1.0-cpu", "--to", place, "--json"), "publish")
     assert (again["verdict"], again["sent_blobs"]) == ("adopted", 0)
 
@@ -72,7 +73,7 @@ def test_from_a_build_to_a_node_and_back(run_builder: RunBuilder, layout: Layout
         done = run_builder("promote", f"{place}:{tag}", "--node-class", CLASS, "--json")
         found = document(done, "promote")
         assert (found["verdict"], found["digest"], found["previous"]) == ("promoted", str(made.digest), previous)
-        assert sorted(piece["kind"] for piece in found["evidence"]) == ["audit", "promotion", "smoke"]
+        assert sorted(piece["kind"] for piece in found["evidence"]) == ["audit", "promotion", "proof", "smoke"]
     same = document(run_builder("promote", f"{place}:1.1-cpu", "--node-class", CLASS, "--json"), "promote")
     assert same["verdict"] == "unchanged"
 
@@ -99,7 +100,7 @@ def test_promotion_refused_lists_what_is_missing(run_builder: RunBuilder, layout
     done = run_builder("promote", "oci:dist:1.0-cpu", "--node-class", CLASS, "--json")
     found = document(done, "promote")
     assert (done.returncode, found["verdict"], found["kind"]) == (1, "refused", "promotion-refused")
-    assert [item["need"] for item in found["missing"]] == ["smoke", "audit"]
+    assert [item["need"] for item in found["missing"]] == ["smoke", "audit", "proof"]
     assert found["digest"] == str(made.digest)
     text = run_builder("promote", "oci:dist:1.0-cpu", "--node-class", CLASS)
     assert (text.returncode, text.stdout) == (1, "")

@@ -92,7 +92,8 @@ def base_root(folder: Path) -> None:
         folder / "usr/local/lib" / home.name,
         ignore=shutil.ignore_patterns(
             "__pycache__", "test", "tests", "config-*", "idlelib", "tkinter", "turtledemo", "lib2to3", "site-packages",
-            "dist-packages", "ensurepip", "*.a",
+            "dist-packages", "ensurepip", "*.a", "unittest", "xmlrpc", "distutils", "curses", "dbm", "wsgiref",
+            "pydoc_data", "sqlite3", "msilib", "venv",
         ),
     )  # fmt: skip
     objects = [binary, *Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so")]

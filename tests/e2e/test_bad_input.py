@@ -17,6 +17,7 @@ import pytest
 from tests.conftest import RunBuilder
 from tests.e2e.index import Index
 from tests.schemas import error
+from tests.services import free_port
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -231,3 +232,12 @@ def test_after_a_failed_push_the_tag_does_not_exist(
 
     answer = httpx.get(f"http://{registry_host}/v2/e2e/failed-push/manifests/1.0", trust_env=False)
     assert answer.status_code == 404
+
+
+def test_a_vendor_base_out_of_reach_names_the_base_and_the_way_round(run_builder: RunBuilder, tmp_path: Path) -> None:
+    (tmp_path / "builder.toml").write_text(
+        f'name = "x"\nversion = "1"\nrequirements = ["numpy"]\nbase = "127.0.0.1:{free_port()}/vendor/base:1"\n'
+    )
+    found = error(run_builder("lock", "--backend", "cpu", "--json"), 3)
+    assert "/vendor/base:1 of cpu" in found["what"]
+    assert 'base = "debian:bookworm"' in found["fix"]

@@ -10,7 +10,7 @@ import click
 from builder.cli.console import Console, shared_options
 
 if TYPE_CHECKING:
-    from builder.matrix.load import Backend
+    from builder.matrix.load import Backend, Tables
     from builder.matrix.tables import Row, Table
     from builder.matrix.values import Explanation, RuleVerdict, Solution
 
@@ -30,6 +30,15 @@ _tables = click.option(
 @click.group("matrix")
 def command() -> None:
     """Compatibility tables: check, list, show, explain, solve."""
+
+
+def _load(root: Path | None) -> Tables:
+    import os
+
+    from builder.matrix import load_tables
+    from builder.store import default_store
+
+    return load_tables(root, default_store(os.environ))
 
 
 @command.command("check")
@@ -70,9 +79,8 @@ def _check(console: Console, tables: Path | None, write: bool) -> int:
 def _list(console: Console, tables: Path | None, backend: str | None) -> int:
     """List the tables with the number of their rows and their sources."""
     from builder.cli.tabular import columns
-    from builder.matrix import load_tables
 
-    loaded = load_tables(tables)
+    loaded = _load(tables)
     chosen = [loaded.backend(backend)] if backend else [loaded.backend(name) for name in loaded.names]
     rows = [
         {
@@ -100,9 +108,8 @@ def _list(console: Console, tables: Path | None, backend: str | None) -> int:
 def _show(console: Console, tables: Path | None, backend: str, name: str | None) -> int:
     """Show the rows, each with its source."""
     from builder.errors import BadInput, did_you_mean
-    from builder.matrix import load_tables
 
-    loaded = load_tables(tables).backend(backend)
+    loaded = _load(tables).backend(backend)
     names = [table.name for table in loaded.tables]
     if name is not None and name not in names:
         raise BadInput(f"backend {backend} has no table {name!r}", fix=did_you_mean(name, names))
@@ -170,9 +177,9 @@ def _explain(
     Keys: toolkit, driver, firmware, device, arch (a device target, or x86_64 or aarch64), machine (x86_64 or aarch64),
     os, kernel, python, libc, and any framework by its distribution name. Parts that are not named are not judged.
     """
-    from builder.matrix import explain, load_tables, parse_question
+    from builder.matrix import explain, parse_question
 
-    loaded = load_tables(tables).backend(backend)
+    loaded = _load(tables).backend(backend)
     parts = {**_node_parts(node_class, tables, backend), **_settings(settings)}
     answer = explain(loaded, parse_question(parts, loaded))
     document = {
@@ -266,7 +273,7 @@ def _solve(
     from packaging.requirements import InvalidRequirement, Requirement
 
     from builder.errors import BadInput, did_you_mean
-    from builder.matrix import load_tables, solve
+    from builder.matrix import solve
     from builder.names import ARCHES
     from builder.node import node_class as node_class_named
 
@@ -278,7 +285,7 @@ def _solve(
             wants.append(Requirement(text))
         except InvalidRequirement as error:
             raise BadInput(f"--want {text!r} is no requirement", why=str(error), fix="e.g. 'torch>=2.9'") from error
-    loaded = load_tables(tables)
+    loaded = _load(tables)
     solution = solve(
         loaded,
         backend=backend,

@@ -26,6 +26,7 @@ from typing import Dict, List
 PYTHON_ARCHES_DICT = {"nightly": ["3.11", "3.12"], "release": ["3.11", "3.12", "3.13"]}
 CUDA_ARCHES_DICT = {"nightly": ["13.4"], "release": ["12.6", "13.2"]}
 ROCM_ARCHES_DICT = {"nightly": ["10.1"], "release": ["7.14", "10.0"]}
+CUDA_CUDDN_VERSIONS = {"13.2": {"cuda": "13.2.2", "cudnn": "9"}}
 STABLE_CUDA_VERSIONS: Dict[str, str] = {"nightly": "13.4", "release": "13.2"}
 CURRENT_STABLE_VERSION = "2.16.0"
 mod = os.environ.get("X")
@@ -147,9 +148,10 @@ def texts(found: Drift) -> list[str]:
 def test_the_build_matrix_gives_sets() -> None:
     pythons = "python 3.11, 3.12, 3.13"
     older = f"packages torch 2.16.0+cu126; toolkit 12.6; {pythons}; index pytorch; variant cu126"
+    newer = f"packages torch 2.16.0; toolkit 13.2; toolkit_release 13.2.2; {pythons}"
     assert texts(run("torch-cuda", BUILD_MATRIX)) == [
         f"+ torch-2.16.0-cu126: {older}",
-        f"+ torch-2.16.0-cu132: packages torch 2.16.0; toolkit 13.2; {pythons}; label cu132; default True",
+        f"+ torch-2.16.0-cu132: {newer}; label cu132; default True",
     ]
     assert [change.key for change in run("torch-rocm", BUILD_MATRIX).changes] == [
         ("torch-2.16.0-rocm10.0",),

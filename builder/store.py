@@ -55,7 +55,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 why=str(error.strerror),
                 fix="free some space, or point BUILDER_STORE elsewhere",
             ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
             raise NoRoom(
                 f"cannot write {path}", why=str(error.strerror), fix="make the folder writable, or choose another"
             ) from error

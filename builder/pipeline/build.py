@@ -13,13 +13,13 @@ from builder.audit.values import AuditReport
 from builder.errors import BadInput, Refused, Where
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
-from builder.image.dockerfile import run_line
+from builder.image.dockerfile import run_line, run_prefix
 from builder.image.labels import image_labels
 from builder.image.oci import assemble
 from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
 from builder.lock.values import Lock
 from builder.matrix import Runtime, load_backend
-from builder.names import LayoutRef, Reference, parse_ref
+from builder.names import LayoutRef, Reference, RegistryRef, parse_ref
 from builder.node import NodeClass, node_class
 from builder.pipeline.lock import lock_project, now
 from builder.pipeline.smoke import smoke_image
@@ -133,7 +133,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         proofs=proofs,
         smoke=smoke,
         tags=tags,
-        run_line=run_line(plan),
+        run_line=_run_line(plan, destination.with_tag(tag) if tags else None, options),
     )
 
 
@@ -153,7 +153,7 @@ def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work)
         lock=lock,
         wheelhouse=wheelhouse,
         runtime=plan.runtime,
-        labels=image_labels(project, lock, run_line=run_line(plan)),
+        labels=image_labels(project, lock, run_line=run_prefix(plan)),
         created=created,
     )
 
@@ -362,6 +362,13 @@ def _publish(
     return BuiltImage(
         reference=str(destination.with_tag(tag)), digest=image.digest, size=image.size, layers=image.layers
     )
+
+
+def _run_line(plan: ImagePlan, published: Reference | None, options: BuildOptions) -> str:
+    """How the image is started: what was published, else what the engine still has; empty where neither is there."""
+    if options.engine == "docker" and not isinstance(published, RegistryRef):
+        return run_line(plan)
+    return run_line(plan, published) if published else ""
 
 
 def _verdict(

@@ -36,7 +36,7 @@ from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from builder.release.tags import version_tag
 from builder.release.values import Draft
 from builder.smoke.values import SmokeReport
-from builder.wheels.fetch import fetch
+from builder.wheels.fetch import fetch, sound_wheels
 from builder.wheels.settings import read_index_settings
 
 __all__ = ["BuildOptions", "build", "plan_image", "target_for"]
@@ -225,7 +225,8 @@ def _audit(lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
         environ=work.environ,
         offline=work.offline,
     )
-    report = audit_lock(lock, wheelhouse.files, backend=lock.backend, reporter=work.reporter, store=work.store)
+    with sound_wheels(lock.packages, work.store):
+        report = audit_lock(lock, wheelhouse.files, backend=lock.backend, reporter=work.reporter, store=work.store)
     return wheelhouse, report
 
 
@@ -254,29 +255,20 @@ def _open(reference: Reference, options: BuildOptions, work: Work) -> Repository
 def _assemble(
     plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
 ) -> BuiltImage:
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
-    if options.engine == "docker":
-        return assemble_docker(
+    engine = partial(assemble_docker, docker=Docker.find(work.environ)) if options.engine == "docker" else assemble
+    with sound_wheels(plan.lock.packages, work.store):
+        return engine(
             plan,
-            docker=Docker.find(work.environ),
             target=bench,
             tag=None,
             store=work.store,
             reporter=work.reporter,
             reference=workbench,
-            open_repository=opener,
+            open_repository=partial(
+                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+            ),
             offline=work.offline,
         )
-    return assemble(
-        plan,
-        target=bench,
-        tag=None,
-        store=work.store,
-        reporter=work.reporter,
-        reference=workbench,
-        open_repository=opener,
-        offline=work.offline,
-    )
 
 
 def _classes(project: Project, backend: str, options: BuildOptions) -> tuple[NodeClass, ...]:

@@ -15,6 +15,7 @@ from builder.errors import BadInput
 if TYPE_CHECKING:
     from builder.audit.policy import AuditException
     from builder.audit.values import AuditReport
+    from builder.lock.values import Lock
     from builder.report.places import LockPlaces
     from builder.store import Store
 
@@ -68,6 +69,7 @@ def command(
     from builder.names import parse_backend
     from builder.report.places import lock_places
     from builder.store import default_store
+    from builder.wheels.fetch import sound_wheels
 
     parse_backend(backend)
     store = default_store(os.environ)
@@ -76,16 +78,18 @@ def command(
     if len(targets) == 1 and _is_lock(targets[0]):
         path = Path(targets[0])
         lock = read_lock(path)
-        report = audit_lock(
-            lock,
-            _wheelhouse(console, path, store),
-            backend=backend,
-            reporter=console,
-            store=store,
-            jobs=jobs,
-            exceptions=waived,
-            today=today,
-        )
+        wheels = _wheelhouse(console, lock, store)
+        with sound_wheels(lock.packages, store):
+            report = audit_lock(
+                lock,
+                wheels,
+                backend=backend,
+                reporter=console,
+                store=store,
+                jobs=jobs,
+                exceptions=waived,
+                today=today,
+            )
         return _finish(console, report, lock_places(path), output, fail_on)
     if any(_is_lock(target) for target in targets):
         raise BadInput(
@@ -108,13 +112,11 @@ def _is_lock(target: str) -> bool:
     return target.endswith(".toml")
 
 
-def _wheelhouse(console: Console, path: Path, store: Store) -> dict[str, Path]:
+def _wheelhouse(console: Console, lock: Lock, store: Store) -> dict[str, Path]:
     """The lock's wheels, fetched when the store lacks them."""
-    from builder.lock.files import read_lock
     from builder.wheels.fetch import fetch
     from builder.wheels.settings import read_index_settings
 
-    lock = read_lock(path)
     house = fetch(
         lock.packages,
         store,

@@ -28,7 +28,16 @@ from builder.names import Digest
 from builder.store import Store
 from builder.wheels.archive import WheelArchive
 
-__all__ = ["RULES_VERSION", "Rules", "audit_folder", "audit_lock", "audit_wheel", "audit_wheels", "load_rules"]
+__all__ = [
+    "RULES_VERSION",
+    "Rules",
+    "audit_folder",
+    "audit_lock",
+    "audit_wheel",
+    "audit_wheels",
+    "judged_target",
+    "load_rules",
+]
 
 RULES_VERSION = 1
 """Raised when the same facts lead to another verdict."""
@@ -86,7 +95,7 @@ def audit_wheel(
     digest = digest or Digest.of_file(path)
     facts = rules.scanner.facts(path, filename, digest=digest, store=store)
     claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
-    return _target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
+    return judged_target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
 
 
 def audit_wheels(
@@ -181,7 +190,7 @@ def audit_lock(
         facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
         claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
         kept = tuple(_as_locked(claim, package, present) for claim in claims)
-        audit = _target(
+        audit = judged_target(
             facts,
             tuple(claim for claim in kept if claim is not None),
             package.sha256,
@@ -223,7 +232,7 @@ def _as_locked(claim: Claim, package: LockedPackage, present: Mapping[str, Locke
     return claim
 
 
-def _target(
+def judged_target(
     facts: WheelFacts,
     claims: tuple[Claim, ...],
     digest: Digest,
@@ -234,6 +243,7 @@ def _target(
     exceptions: Iterable[AuditException] = (),
     today: date | None = None,
 ) -> TargetAudit:
+    """The audit of one wheel from its facts and what they claim."""
     judgement = judge_wheel(
         facts,
         claims,

@@ -21,7 +21,7 @@ from builder.audit.tables import Library, Tables, library_stem
 from builder.audit.values import Archs
 from builder.lock.policy import PackagePolicy
 
-__all__ = ["TOKENS", "Claim", "archs_of", "claims_of", "tokens_of"]
+__all__ = ["TOKENS", "Claim", "applies", "archs_of", "claims_of", "promised_machine", "tokens_of"]
 
 TOKENS = (
     "hard",
@@ -68,6 +68,16 @@ _PLUGIN_WORDS = (
 )
 """Parts of the name of a file that is loaded only when its backend is chosen."""
 
+_MACHINE_TAGS = (
+    ("x86_64", "x86_64"),
+    ("aarch64", "aarch64"),
+    ("i686", "i386"),
+    ("armv7l", "arm"),
+    ("ppc64le", "ppc64"),
+    ("s390x", "s390x"),
+    ("riscv64", "riscv64"),
+    ("loongarch64", "loongarch64"),
+)
 _TARGET_BACKENDS = {"sm": "cuda", "co": "cuda", "gf": "rocm"}
 _DEVICE_BACKENDS = {"fatbin": "cuda", "cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}
 _DEVELOPER_EXTRAS = frozenset(
@@ -450,8 +460,14 @@ class _Judge:
                 )
 
     def _is_foreign_machine(self, elf: ElfFacts) -> bool:
-        tags = self._facts.file.removesuffix(".whl").rsplit("-", 1)[-1]
-        return not tags.endswith("any") and elf.machine not in tags
+        promised = promised_machine(self._facts.file)
+        return promised is not None and elf.machine != promised
+
+
+def promised_machine(file: str) -> str | None:
+    """The processor that a wheel's file name promises, as `machine_name` spells it; None when it promises none."""
+    tag = file.removesuffix(".whl").rsplit("-", 1)[-1]
+    return next((machine for ending, machine in _MACHINE_TAGS if tag.endswith(ending)), None)
 
 
 def _aside(path: str, folders: frozenset[str]) -> bool:
@@ -501,13 +517,13 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
         except InvalidRequirement:
             continue
         name = canonicalize_name(requirement.name)
-        applies = _applies(requirement.marker, environment)
-        if applies is None or name == facts.name or applies.lower() in _DEVELOPER_EXTRAS:
+        extra = applies(requirement.marker, environment)
+        if extra is None or name == facts.name or extra.lower() in _DEVELOPER_EXTRAS:
             continue
         evidence = f"Requires-Dist: {line}"
         if name in frameworks:
             pinned = any("+" in spec.version for spec in requirement.specifier)
-            if applies == "" and not pinned:
+            if extra == "" and not pinned:
                 yield Claim(
                     backend="cuda",
                     token="meta-torch",
@@ -522,14 +538,14 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
             continue
         yield Claim(
             backend=owner.backend,
-            token="meta-extra" if applies else "meta",
+            token="meta-extra" if extra else "meta",
             path="METADATA",
             evidence=evidence,
             requirement=name,
         )
 
 
-def _applies(marker: Marker | None, environment: Mapping[str, str]) -> str | None:
+def applies(marker: Marker | None, environment: Mapping[str, str]) -> str | None:
     """The extra under which a requirement applies here: "" for without any, None for never."""
     if marker is None:
         return ""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
 from builder.cli.console import Console, shared_options
+from builder.cli.registry_options import open_reference, plain_http_option
 from builder.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _LEVELS = ("warn", "carry", "block")
     help="TOML file of [[exception]] tables: package, rule, reason, expires.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
+@plain_http_option
 @shared_options
 def command(
     console: Console,
@@ -59,8 +61,11 @@ def command(
     fail_on: Literal["warn", "carry", "block"],
     exceptions: Path | None,
     jobs: int | None,
+    plain_http: bool,
 ) -> int:
-    """TARGET is a wheel file, a folder of wheels, a lock, or a requirement such as catboost==1.2.8."""
+    """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
+    such as catboost==1.2.8. A lock and an image are audited alone.
+    """
     from builder.audit.audit import audit_lock, audit_wheels
     from builder.audit.environment import marker_environment
     from builder.audit.policy import load_exceptions
@@ -91,6 +96,23 @@ def command(
         raise BadInput(
             "a lock is audited alone", why="its wheels are judged as one environment", fix="name only the lock"
         )
+    if any(_is_image(target) for target in targets):
+        if len(targets) > 1:
+            raise BadInput(
+                "an image is audited alone", why="its files are judged as one environment", fix="name only the image"
+            )
+        report = _audit_image(
+            console,
+            targets[0],
+            backend,
+            store,
+            python=python,
+            arch=arch,
+            plain_http=plain_http,
+            exceptions=waived,
+            today=today,
+        )
+        return _finish(console, report, None, output, fail_on)
     report = audit_wheels(
         _wheels(console, targets, store, python=python, arch=arch, glibc=glibc),
         backend=backend,
@@ -106,6 +128,45 @@ def command(
 
 def _is_lock(target: str) -> bool:
     return target.endswith(".toml")
+
+
+def _is_image(target: str) -> bool:
+    """`oci:DIR`, `host/name`, `host:5000/name:tag` — and no requirement such as `name @ https://…`, file or folder."""
+    if target.startswith("oci:"):
+        return True
+    spoken = "/" in target and "@ " not in target and "://" not in target
+    return spoken and not target.endswith(".whl") and not Path(target).exists()
+
+
+def _audit_image(
+    console: Console,
+    target: str,
+    backend: str,
+    store: Store,
+    *,
+    python: str,
+    arch: Literal["x86_64", "aarch64"],
+    plain_http: bool,
+    exceptions: tuple[AuditException, ...],
+    today: date,
+) -> AuditReport:
+    from builder.audit.image import audit_image
+    from builder.names import parse_ref
+    from builder.registry import find_image
+
+    reference = parse_ref(target)
+    repository = open_reference(console, reference, plain_http=plain_http)
+    return audit_image(
+        repository,
+        find_image(reference, repository).digest,
+        backend=backend,
+        python=python,
+        arch=arch,
+        store=store,
+        reporter=console,
+        exceptions=exceptions,
+        today=today,
+    )
 
 
 def _wheelhouse(console: Console, path: Path, store: Store) -> dict[str, Path]:
@@ -150,12 +211,6 @@ def _wheels(
             if not path.is_file():
                 raise BadInput(f"no such file: {target}", fix="check the path")
             found.append((path, path.name))
-        elif target.startswith("oci:") or (("/" in target or ":" in target) and "@" not in target.split("/")[0]):
-            raise BadInput(
-                f"cannot audit {target!r}",
-                why="images are not read yet, and no wheel, folder or lock of this name exists",
-                fix="audit the lock that the image was built from",
-            )
         else:
             wheel = fetch_requirement(
                 target,

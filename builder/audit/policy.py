@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,13 +17,12 @@ from pathlib import Path
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
-from builder.audit.values import Finding, Level, Severity
+from builder.audit.values import LEVELS, Finding, Level, Severity
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 
 __all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
 
 _SEVERITIES: dict[Level, Severity] = {"block": "error", "carry": "warning", "warn": "warning", "ok": "info"}
-_ORDER: tuple[Level, ...] = ("ok", "warn", "carry", "block")
 _SHOWN = 6
 
 
@@ -155,8 +154,8 @@ def judge_wheel(
         if waived is not None:
             kept.append(waived)
             continue
-        kept.append(finding)
-        level = max(level, means, key=_ORDER.index)
+        kept.append(replace(finding, means=means))
+        level = max(level, means, key=LEVELS.index)
     return Judgement(level=level, findings=tuple(kept))
 
 

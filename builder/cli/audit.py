@@ -46,6 +46,14 @@ _LEVELS = ("warn", "carry", "block")
     default=None,
     help="TOML file of [[exception]] tables: package, rule, reason, expires.",
 )
+@click.option("--diff", is_flag=True, help="Show what changes between two targets: audit --diff OLD NEW.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="LOCK",
+    help="Report only what the audited lock adds to this one.",
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
 @plain_http_option
 @shared_options
@@ -60,16 +68,17 @@ def command(
     glibc: str,
     fail_on: Literal["warn", "carry", "block"],
     exceptions: Path | None,
+    diff: bool,
+    against: Path | None,
     jobs: int | None,
     plain_http: bool,
 ) -> int:
     """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
     such as catboost==1.2.8. A lock and an image are audited alone.
     """
-    from builder.audit.audit import audit_lock, audit_wheels
+    from builder.audit.audit import audit_wheels
     from builder.audit.environment import marker_environment
     from builder.audit.policy import load_exceptions
-    from builder.lock.files import read_lock
     from builder.names import parse_backend
     from builder.report.places import lock_places
     from builder.store import default_store
@@ -78,19 +87,49 @@ def command(
     store = default_store(os.environ)
     waived: tuple[AuditException, ...] = load_exceptions(exceptions) if exceptions else ()
     today = datetime.now(tz=UTC).date()
-    if len(targets) == 1 and _is_lock(targets[0]):
-        path = Path(targets[0])
-        lock = read_lock(path)
-        report = audit_lock(
-            lock,
-            _wheelhouse(console, path, store),
+
+    def lock_report(path: Path) -> AuditReport:
+        return _audit_lock(console, path, backend, store, jobs=jobs, exceptions=waived, today=today)
+
+    def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
+        wheels = _wheels(console, names, store, python=python, arch=arch, glibc=glibc)
+        report = audit_wheels(
+            wheels,
             backend=backend,
-            reporter=console,
+            environment=marker_environment(python, arch),
             store=store,
+            reporter=console,
             jobs=jobs,
             exceptions=waived,
             today=today,
         )
+        return report, wheels
+
+    if diff:
+        if len(targets) != 2 or any(_is_image(target) for target in targets):
+            raise BadInput(
+                "--diff compares two wheels, requirements, folders or locks",
+                why=f"{len(targets)} targets are named" if len(targets) != 2 else "an image is named",
+                fix="builder audit --diff OLD NEW --backend B",
+            )
+        if output not in (None, "text", "json"):
+            raise BadInput(f"--diff has no --format {output}", fix="use text or json")
+        sides = [
+            (lock_report(Path(target)), _locked_files(console, Path(target), store))
+            if _is_lock(target)
+            else wheel_report((target,))
+            for target in targets
+        ]
+        return _finish_diff(console, sides[0], sides[1], store, output, fail_on)
+    if against is not None and not (len(targets) == 1 and _is_lock(targets[0])):
+        raise BadInput("--against needs a lock as its one target", fix="builder audit NEW.toml --against OLD.toml")
+    if len(targets) == 1 and _is_lock(targets[0]):
+        path = Path(targets[0])
+        report = lock_report(path)
+        if against is not None:
+            from builder.audit.compare import only_added
+
+            report = only_added(lock_report(against), report)
         return _finish(console, report, lock_places(path), output, fail_on)
     if any(_is_lock(target) for target in targets):
         raise BadInput(
@@ -113,16 +152,7 @@ def command(
             today=today,
         )
         return _finish(console, report, None, output, fail_on)
-    report = audit_wheels(
-        _wheels(console, targets, store, python=python, arch=arch, glibc=glibc),
-        backend=backend,
-        environment=marker_environment(python, arch),
-        store=store,
-        reporter=console,
-        jobs=jobs,
-        exceptions=waived,
-        today=today,
-    )
+    report, _ = wheel_report(targets)
     return _finish(console, report, None, output, fail_on)
 
 
@@ -167,6 +197,68 @@ def _audit_image(
         exceptions=exceptions,
         today=today,
     )
+
+
+def _audit_lock(
+    console: Console,
+    path: Path,
+    backend: str,
+    store: Store,
+    *,
+    jobs: int | None,
+    exceptions: tuple[AuditException, ...],
+    today: date,
+) -> AuditReport:
+    from builder.audit.audit import audit_lock
+    from builder.lock.files import read_lock
+
+    return audit_lock(
+        read_lock(path),
+        _wheelhouse(console, path, store),
+        backend=backend,
+        reporter=console,
+        store=store,
+        jobs=jobs,
+        exceptions=exceptions,
+        today=today,
+    )
+
+
+def _locked_files(console: Console, path: Path, store: Store) -> list[tuple[Path, str]]:
+    """(path, wheel file name) of a lock's wheels, in its order."""
+    from builder.lock.files import read_lock
+
+    house = _wheelhouse(console, path, store)
+    return [(house[package.file], package.file) for package in read_lock(path).packages]
+
+
+def _finish_diff(
+    console: Console,
+    old: tuple[AuditReport, list[tuple[Path, str]]],
+    new: tuple[AuditReport, list[tuple[Path, str]]],
+    store: Store,
+    output: Format | None,
+    fail_on: str,
+) -> int:
+    """Print the comparison; 1 when something got worse and reaches `fail_on`."""
+    from builder.audit.audit import load_rules
+    from builder.audit.compare import compared, profile_of
+    from builder.audit.document import comparison_document
+    from builder.report.diff_text import diff_text
+
+    scanner = load_rules().scanner
+    profiles = [
+        [
+            profile_of(target, scanner.facts(path, file, digest=target.sha256, store=store))
+            for target, (path, file) in zip(report.targets, wheels, strict=True)
+        ]
+        for report, wheels in (old, new)
+    ]
+    found = compared(profiles[0], profiles[1], backend=new[0].backend, policy=new[0].policy)
+    console.json = console.json or output == "json"
+    console.document(comparison_document(found), lambda: diff_text(found, paint=console.verdict))
+    order = ("ok", *_LEVELS)
+    return int(order.index(found.level) >= order.index(fail_on))
 
 
 def _wheelhouse(console: Console, path: Path, store: Store) -> dict[str, Path]:

@@ -39,7 +39,7 @@ __all__ = [
     "load_rules",
 ]
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raised when the same facts lead to another verdict."""
 
 
@@ -199,6 +199,7 @@ def audit_lock(
             chain=chains.get(package.name, ()),
             exceptions=waived,
             today=today,
+            glibc=lock.glibc,
         )
         with WheelArchive.open(path, filename=package.file, inspect=True) as archive:
             installed = installed_files(archive)
@@ -242,6 +243,7 @@ def judged_target(
     chain: tuple[str, ...] = (),
     exceptions: Iterable[AuditException] = (),
     today: date | None = None,
+    glibc: str | None = None,
 ) -> TargetAudit:
     """The audit of one wheel from its facts and what they claim."""
     judgement = judge_wheel(
@@ -253,6 +255,7 @@ def judged_target(
         chain=chain,
         exceptions=exceptions,
         today=today,
+        glibc=glibc,
     )
     return TargetAudit(
         name=facts.name,

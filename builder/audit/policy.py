@@ -17,6 +17,7 @@ from pathlib import Path
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
+from builder.audit.promises import glibc_findings, promise_findings
 from builder.audit.values import LEVELS, Finding, Level, Severity
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 
@@ -133,12 +134,13 @@ def judge_wheel(
     chain: tuple[str, ...] = (),
     exceptions: Iterable[AuditException] = (),
     today: date | None = None,
+    glibc: str | None = None,
 ) -> Judgement:
     """Level and findings of one wheel in an image of `backend`.
 
     `owned_by` is the backend the distribution is published for, when its name says so: a wheel for the asked backend
     must contain something of it. `chain` tells who pulled the wheel in. Exceptions count until the day they expire
-    (`today`), and stay visible as findings of severity info.
+    (`today`), and stay visible as findings of severity info. `glibc` is the image's, when there is one.
     """
     claims = tuple(claims)
     findings = [
@@ -146,6 +148,8 @@ def judge_wheel(
         *_must_contain(facts, claims, backend, owned_by, chain),
         *_damage(facts, backend, chain),
         *_notes(facts, claims, backend, chain),
+        *((finding, finding.means) for finding in promise_findings(facts, backend=backend, chain=chain)),
+        *((finding, finding.means) for finding in _too_new(facts, backend, glibc, chain)),
     ]
     kept: list[Finding] = []
     level: Level = "ok"
@@ -157,6 +161,11 @@ def judge_wheel(
         kept.append(replace(finding, means=means))
         level = max(level, means, key=LEVELS.index)
     return Judgement(level=level, findings=tuple(kept))
+
+
+def _too_new(facts: WheelFacts, backend: str, glibc: str | None, chain: tuple[str, ...]) -> Iterator[Finding]:
+    if glibc is not None:
+        yield from glibc_findings(facts, glibc, backend=backend, chain=chain)
 
 
 def _foreign(
@@ -263,8 +272,6 @@ def _notes(
                 f"looks for libraries outside: {', '.join(leaving)}",
                 chain,
             )
-        if elf.exec_stack:
-            yield _note("executable-stack", backend, elf.path, "asks for an executable stack (PT_GNU_STACK)", chain)
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
     for member in facts.members:

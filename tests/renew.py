@@ -5,7 +5,6 @@ The tests call the same functions and compare, so that a page which says somethi
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from builder.cli.main import COMMANDS, cli
+from builder.cli.main import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
 WIDTH = 100
@@ -58,8 +57,6 @@ def _walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path[-1])
         for name in command.list_commands(context):
-            if command is cli and importlib.util.find_spec(COMMANDS[name][0]) is None:
-                continue
             child = command.get_command(context, name)
             if child is not None:
                 yield from _walk(child, (*path, name))

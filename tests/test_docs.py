@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from builder import resources
 from builder.cli.main import COMMANDS
 from tests import renew
 from tests.project.keys import known_keys
@@ -23,7 +22,6 @@ def test_generated_parts_are_current(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == renew.generated()[page], "run: python -m tests.renew"
 
 
-@pytest.mark.skipif("npu" not in resources.backends(), reason="no tables in this tree")
 def test_the_page_on_the_project_file_has_every_key_and_no_other(tmp_path: Path) -> None:
     text = (ROOT / "docs/project-file.md").read_text(encoding="utf-8")
     sections = {

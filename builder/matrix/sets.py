@@ -38,7 +38,10 @@ def agrees(backend: Backend, row: Row, package: str, asked: str) -> bool:
         return within(asked, cell) or (is_exact(cell) and within(cell, asked))
     if "+" in cell:
         return within(asked, cell)
-    labels = {label.label for label in backend.spec.labels if label.package == package}
+    named = [label for label in backend.spec.labels if label.package == package]
+    labels = {label.label for label in named}
+    if named and not any(label.required for label in named):
+        labels.add(version.local)  # another build only brings what is not needed
     if own := row.text("label"):
         labels.add(own)
     return version.local in labels and within(str(Version(version.public)), cell)

@@ -228,6 +228,7 @@ _BACKENDS = [
     '# requirements = ["torch-npu==2.13.0", "torch==2.13.0+cpu"]  # added to the ones above',
     '# exclude = ["onnxruntime"]  # names of the ones above that this backend leaves out',
     '# overrides = ["numpy==2.2.6"]  # replace whatever version anything asks for',
+    '# max-size = "4.5 GB"  # refuse a larger image, its largest layers named',
     '# toolkit = "9.1"  # without it the newest coherent one',
     '# base = "debian:bookworm"',
     '# python = "3.11"',

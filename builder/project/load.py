@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -171,9 +172,27 @@ def _backends(table: Table) -> dict[str, BackendOptions]:
             node_classes=options.texts("node-classes"),
             python=options.text("python", check=_check_python),
             exclude=options.texts("exclude"),
+            max_size=_size(options.text("max-size", check=_check_size)),
         )
         options.finish()
     return found
+
+
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _check_size(text: str) -> str | None:
+    if re.fullmatch(rf"\d+(\.\d+)?\s*({'|'.join(_UNITS)})", text) is None or _size(text) == 0:
+        return f"size {text!r} must be a number above 0 with a unit of {', '.join(_UNITS)}, for example 4.5 GB"
+    return None
+
+
+def _size(text: str | None) -> int | None:
+    """Bytes of a text that `_check_size` lets pass."""
+    if text is None:
+        return None
+    unit = next(unit for unit in _UNITS if text.endswith(unit))
+    return int(Decimal(text.removesuffix(unit).strip()) * _UNITS[unit])
 
 
 def _check_name(text: str) -> str | None:

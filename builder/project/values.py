@@ -66,6 +66,8 @@ class BackendOptions:
     python: str | None = None
     exclude: tuple[str, ...] = ()
     """Names of project requirements this backend leaves out."""
+    max_size: int | None = None
+    """Bytes that the image may have, configuration and compressed layers together; None sets no budget."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from builder.audit.audit import Rules, judged_target, load_rules
+from builder.audit.audit import Rules, judged_target, load_rules, provided_by
 from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
 from builder.audit.graph import same_sonames, shortest_chains
@@ -65,6 +65,7 @@ def audit_image(
     store: Store,
     reporter: Reporter,
     exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
     today: date | None = None,
     rules: Rules | None = None,
 ) -> AuditReport:
@@ -85,13 +86,16 @@ def audit_image(
     environment = marker_environment(python, arch)
     chains = _chains(found, environment)
     waived = tuple(exceptions)
+    provided = provided_by(translations, backend)
     present = {item.name for item in found}
     facts = [_facts(item, layers, held) for item in found]
     owned = frozenset(path for item in found for path in item.files)
     facts.append(_rest(layers, held, owned))
     targets: list[TargetAudit] = []
     for wheel, item in zip(facts, (*found, None), strict=True):
-        claims = claims_of(wheel, tables=rules.tables, packages=rules.packages, environment=environment)
+        claims = claims_of(
+            wheel, tables=rules.tables, packages=rules.packages, environment=environment, provided=provided
+        )
         target = judged_target(
             wheel,
             tuple(claim for claim in claims if not claim.requirement or claim.requirement in present),

@@ -18,8 +18,10 @@ from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
 from builder.audit.promises import glibc_findings, promise_findings
+from builder.audit.tables import library_stem, load_contents
 from builder.audit.values import LEVELS, Finding, Level, Severity
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
+from builder.project.exceptions import AuditException, parse_exceptions
 
 __all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
 
@@ -38,18 +40,6 @@ class AuditPolicy:
     fixes: Mapping[str, str]
     """Token to the mend; {name}, {backend} and {other} are filled in."""
     digest: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditException:
-    """A project's decision to live with a finding until a day."""
-
-    package: str
-    """Normalised distribution name."""
-    rule: str
-    """Rule of the finding, e.g. foreign-device; may hold shell-style wildcards."""
-    reason: str
-    expires: date
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,25 +93,11 @@ def load_exceptions(path: Path) -> tuple[AuditException, ...]:
         raise BadInput(f"no such file: {path}", fix="check --exceptions", where=where_path(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {path.name}", why=str(error), where=where_path(path)) from error
-    wanted = {"package": str, "rule": str, "reason": str, "expires": date}
+    found, wrong = parse_exceptions(table.get("exception", ()))
     faults = [Fault(what=f"unknown table {key!r}") for key in table if key != "exception"]
-    found: list[AuditException] = []
-    for number, row in enumerate(table.get("exception", ())):
-        wrong = [
-            Fault(what=f"exception[{number}]: unknown key {key!r}", fix=did_you_mean(key, wanted))
-            for key in row
-            if key not in wanted
-        ]
-        wrong += [
-            Fault(what=f"exception[{number}]: {key} is missing or not a {kind.__name__}")
-            for key, kind in wanted.items()
-            if not isinstance(row.get(key), kind) or not row.get(key)
-        ]
-        faults += wrong
-        if not wrong:
-            found.append(AuditException(**row))
+    faults += [Fault(what=what, fix=fix) for what, fix in wrong]
     raise_faults(f"cannot use {path.name}", faults, where=where_path(path))
-    return tuple(found)
+    return found
 
 
 def judge_wheel(
@@ -210,21 +186,44 @@ def _evidence(group: list[Claim]) -> str:
 def _must_contain(
     facts: WheelFacts, claims: tuple[Claim, ...], backend: str, owned_by: str | None, chain: tuple[str, ...]
 ) -> Iterator[tuple[Finding, Level]]:
-    if owned_by != backend or any(claim.backend == backend for claim in claims):
-        return
-    yield (
-        Finding(
-            rule="must-contain",
-            severity="warning",
-            backend=backend,
-            path=facts.file,
-            evidence=f"{facts.name} is published for {backend}, and nothing in it belongs to {backend}: "
-            f"no library, no device code, no requirement ({facts.paths} files)",
-            chain=chain,
-            fix=f"check that the index serves the {backend} build of {facts.name}; some indexes hold placeholders",
-        ),
-        "warn",
-    )
+    absent = _absent(facts, claims, backend)
+    if absent is None and owned_by == backend and not any(claim.backend == backend for claim in claims):
+        absent = (
+            f"{facts.name} is published for {backend}, and nothing in it belongs to {backend}: "
+            f"no library, no device code, no requirement ({facts.paths} files)"
+        )
+    if absent is not None:
+        yield (
+            Finding(
+                rule="must-contain",
+                severity="warning",
+                backend=backend,
+                path=facts.file,
+                evidence=absent,
+                chain=chain,
+                fix=f"check that the index serves the {backend} build of {facts.name}; some indexes hold placeholders",
+            ),
+            "warn",
+        )
+
+
+def _absent(facts: WheelFacts, claims: tuple[Claim, ...], backend: str) -> str | None:
+    """What contents.toml asks of this wheel and it lacks."""
+    label = facts.version.partition("+")[2]
+    for row in load_contents():
+        labelled = not row.label or any(fnmatchcase(part, row.label) for part in label.split("."))
+        if row.backend != backend or not labelled or not fnmatchcase(facts.name, row.name):
+            continue
+        if row.library:
+            names = (name for elf in facts.elf for name in (elf.soname, elf.path) if name)
+            if not any(library_stem(name) == row.library for name in names):
+                return f"{facts.name} for {backend} must hold {row.library}.so, and does not ({row.source})"
+        elif facts.elf and not any(claim.backend == backend and claim.token in row.tokens for claim in claims):
+            return (
+                f"{facts.version} is labelled for {backend}, and none of its {len(facts.elf)} ELF files links to "
+                f"{backend} or carries its device code"
+            )
+    return None
 
 
 def _damage(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:

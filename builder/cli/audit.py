@@ -46,6 +46,12 @@ _LEVELS = ("warn", "carry", "block")
     default=None,
     help="TOML file of [[exception]] tables: package, rule, reason, expires.",
 )
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Project file with exceptions and translation layers [default: builder.toml beside a lock].",
+)
 @click.option("--diff", is_flag=True, help="Show what changes between two targets: audit --diff OLD NEW.")
 @click.option(
     "--against",
@@ -68,6 +74,7 @@ def command(
     glibc: str,
     fail_on: Literal["warn", "carry", "block"],
     exceptions: Path | None,
+    project: Path | None,
     diff: bool,
     against: Path | None,
     jobs: int | None,
@@ -85,11 +92,14 @@ def command(
 
     parse_backend(backend)
     store = default_store(os.environ)
-    waived: tuple[AuditException, ...] = load_exceptions(exceptions) if exceptions else ()
+    waived, translations = _of_project(project, targets, backend)
+    waived += load_exceptions(exceptions) if exceptions else ()
     today = datetime.now(tz=UTC).date()
 
     def lock_report(path: Path) -> AuditReport:
-        return _audit_lock(console, path, backend, store, jobs=jobs, exceptions=waived, today=today)
+        return _audit_lock(
+            console, path, backend, store, jobs=jobs, exceptions=waived, translations=translations, today=today
+        )
 
     def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
         wheels = _wheels(console, names, store, python=python, arch=arch, glibc=glibc)
@@ -101,6 +111,7 @@ def command(
             reporter=console,
             jobs=jobs,
             exceptions=waived,
+            translations=translations,
             today=today,
         )
         return report, wheels
@@ -149,11 +160,27 @@ def command(
             arch=arch,
             plain_http=plain_http,
             exceptions=waived,
+            translations=translations,
             today=today,
         )
         return _finish(console, report, None, output, fail_on)
     report, _ = wheel_report(targets)
     return _finish(console, report, None, output, fail_on)
+
+
+def _of_project(
+    project: Path | None, targets: tuple[str, ...], backend: str
+) -> tuple[tuple[AuditException, ...], tuple[str, ...]]:
+    """Exceptions and translation layers of the project file, of the one beside a lock when none is named."""
+    from builder.project.load import FILE_NAME, find_project, load_project
+
+    if project is None:
+        locks = [Path(target).parent / FILE_NAME for target in targets if _is_lock(target)]
+        project = next((path for path in locks[-1:] if path.is_file()), None)
+    if project is None:
+        return (), ()
+    loaded = load_project(find_project(project))
+    return loaded.exceptions, loaded.options(backend).translations
 
 
 def _is_lock(target: str) -> bool:
@@ -178,6 +205,7 @@ def _audit_image(
     arch: Literal["x86_64", "aarch64"],
     plain_http: bool,
     exceptions: tuple[AuditException, ...],
+    translations: tuple[str, ...],
     today: date,
 ) -> AuditReport:
     from builder.audit.image import audit_image
@@ -195,31 +223,7 @@ def _audit_image(
         store=store,
         reporter=console,
         exceptions=exceptions,
-        today=today,
-    )
-
-
-def _audit_lock(
-    console: Console,
-    path: Path,
-    backend: str,
-    store: Store,
-    *,
-    jobs: int | None,
-    exceptions: tuple[AuditException, ...],
-    today: date,
-) -> AuditReport:
-    from builder.audit.audit import audit_lock
-    from builder.lock.files import read_lock
-
-    return audit_lock(
-        read_lock(path),
-        _wheelhouse(console, path, store),
-        backend=backend,
-        reporter=console,
-        store=store,
-        jobs=jobs,
-        exceptions=exceptions,
+        translations=translations,
         today=today,
     )
 

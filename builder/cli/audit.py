@@ -83,9 +83,10 @@ def command(
     """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
     such as catboost==1.2.8. A lock and an image are audited alone.
     """
-    from builder.audit.audit import audit_wheels
+    from builder.audit.audit import audit_lock, audit_wheels
     from builder.audit.environment import marker_environment
     from builder.audit.policy import load_exceptions
+    from builder.lock.files import read_lock
     from builder.names import parse_backend
     from builder.report.places import lock_places
     from builder.store import default_store
@@ -97,8 +98,16 @@ def command(
     today = datetime.now(tz=UTC).date()
 
     def lock_report(path: Path) -> AuditReport:
-        return _audit_lock(
-            console, path, backend, store, jobs=jobs, exceptions=waived, translations=translations, today=today
+        return audit_lock(
+            read_lock(path),
+            _wheelhouse(console, path, store),
+            backend=backend,
+            reporter=console,
+            store=store,
+            jobs=jobs,
+            exceptions=waived,
+            translations=translations,
+            today=today,
         )
 
     def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -101,7 +102,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         return BuildOutcome(
             verdict="planned", steps=tuple(record.steps), lock=lock, plan=_preview(project, lock, options, work)
         )
-    wheelhouse, audit = record.step("audit", partial(_audit, lock, work), _audit_verdict)
+    wheelhouse, audit = record.step("audit", partial(_audit, project, lock, work), _audit_verdict)
     if audit.level == "block":
         return BuildOutcome(verdict="refused", steps=tuple(record.steps), lock=lock, audit=audit)
     plan = plan_image(project, lock, wheelhouse, work)
@@ -230,11 +231,20 @@ def _lock_verdict(outcome: LockOutcome) -> tuple[str, str]:
     return ("locked" if outcome.written else "fresh"), count
 
 
-def _audit(lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
+def _audit(project: Project, lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
     """The wheels are fetched once, by hash; what is audited here is what the engines install."""
     wheelhouse = _fetch(lock.packages, work)
     with sound_wheels(lock.packages, work.store):
-        report = audit_lock(lock, wheelhouse.files, backend=lock.backend, reporter=work.reporter, store=work.store)
+        report = audit_lock(
+            lock,
+            wheelhouse.files,
+            backend=lock.backend,
+            reporter=work.reporter,
+            store=work.store,
+            exceptions=project.exceptions,
+            translations=project.options(lock.backend).translations,
+            today=datetime.now(tz=UTC).date(),
+        )
     return wheelhouse, report
 
 

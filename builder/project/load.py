@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from builder import resources
 from builder.errors import BadInput, did_you_mean, raise_faults
 from builder.names import ARCHES, Arch
+from builder.project.exceptions import AuditException, parse_exceptions
 from builder.project.requirements import check_requirement, read_requirements
 from builder.project.table import Faults, Table, parse_toml
 from builder.project.values import (
@@ -99,6 +100,7 @@ def _project(top: Table, path: Path, *, from_pyproject: bool) -> Project:
         warmup=_warmup(top.table("warmup")),
         registry=top.text("registry"),
         tag=top.text("tag", check=_check_tag) or DEFAULT_TAG,
+        exceptions=_exceptions(top.table("audit")),
         description=top.text("description") or "",
         license=top.text("license") or "",
         source=top.text("source") or "",
@@ -159,6 +161,14 @@ def _warmup(table: Table) -> Warmup | None:
     return Warmup(command=command, timeout=timeout) if command else None
 
 
+def _exceptions(table: Table) -> tuple[AuditException, ...]:
+    found, wrong = parse_exceptions(table.items("exception"))
+    for what, fix in wrong:
+        table.fault("exception", what, fix)
+    table.finish()
+    return found
+
+
 def _backends(table: Table) -> dict[str, BackendOptions]:
     known = resources.backends()
     found: dict[str, BackendOptions] = {}
@@ -176,6 +186,7 @@ def _backends(table: Table) -> dict[str, BackendOptions]:
             node_classes=options.texts("node-classes"),
             python=options.text("python", check=_check_python),
             exclude=options.texts("exclude"),
+            translations=options.texts("translations"),
             max_size=_size(options.text("max-size", check=_check_size)),
         )
         options.finish()

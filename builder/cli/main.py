@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("builder.cli.promote", "Move a node class's tag to an image that passed on that class."),
     "rollback": ("builder.cli.rollback", "Move a node class's tag back to the image before."),
     "pick": ("builder.cli.pick", "Print the digest that a node should run."),
+    "verify": ("builder.cli.verify", "Check every byte of an image and all its evidence."),
     "copy": ("builder.cli.copy", "Copy an image and its evidence between registries and layouts."),
     "gc": ("builder.cli.gc", "Free the disk of what nobody needs, in the store or in layouts."),
     "images": ("builder.cli.images", "List the images of a repository and their evidence."),

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("builder.cli.audit", "Find what in wheels belongs to another backend."),
     "dockerfile": ("builder.cli.dockerfile", "Print the Dockerfile of one backend."),
     "build": ("builder.cli.build", "Lock, audit, assemble, prove, smoke-test and publish an image."),
+    "bake": ("builder.cli.bake", "Write docker-bake.hcl and a GitHub matrix for all locked backends."),
     "prove": ("builder.cli.prove", "Prove statically that an image loads on a node class."),
     "smoke": ("builder.cli.smoke", "Run the checks inside an image."),
     "publish": ("builder.cli.publish", "Publish an image and its evidence under its version tag."),

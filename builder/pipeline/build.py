@@ -32,6 +32,7 @@ from builder.proof.values import Proof, worst_answer
 from builder.registry.open import open_repository
 from builder.registry.values import Repository
 from builder.release.licences import read_licences
+from builder.release.provenance import provenance_draft
 from builder.release.publish import publish
 from builder.release.sbom import sbom_draft
 from builder.release.statements import audit_draft, proof_draft, smoke_draft
@@ -132,7 +133,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
     tags: tuple[str, ...] = ()
     if options.publish and not refused:
         place = bench if destination is workbench else _open(destination, options, work)
-        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image)
+        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image, options.engine)
         image = record.step(
             "publish",
             partial(_publish, image, bench, place, destination, tag, drafts, options, work),
@@ -369,10 +370,19 @@ def _evidence(
     proofs: tuple[Proof, ...],
     smoke: SmokeReport | None,
     image: BuiltImage,
+    engine: EngineName,
 ) -> tuple[Draft, ...]:
     licences = read_licences(wheelhouse.files)
     drafts = [
         sbom_draft(lock, image=image.digest, name=project.name, version=project.version, licences=licences),
+        provenance_draft(
+            lock,
+            image=image.digest,
+            name=project.name,
+            version=project.version,
+            engine=engine,
+            source=project.source,
+        ),
         audit_draft(audit, image=image.digest, name=project.name),
         *(proof_draft(proof, name=project.name) for proof in proofs),
     ]

@@ -30,6 +30,7 @@ def test_the_page_on_the_project_file_has_every_key_and_no_other(tmp_path: Path)
         "## Top level": "",
         "## `[image]`": "image",
         "## `[warmup]`": "warmup",
+        "## `[audit]`": "audit",
         "## `[backend.NAME]`": "backend.npu",
     }
     documented = {}

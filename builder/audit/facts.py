@@ -137,6 +137,8 @@ class WheelFacts:
     duplicates: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     """What makes it unsafe to install, or unreadable in part."""
+    record: tuple[str, ...] = ()
+    """Where RECORD and the archive disagree."""
     paths: int = 0
     """Number of files."""
 
@@ -157,6 +159,7 @@ class WheelFacts:
             members=tuple(member_from_json(item) for item in value["members"]),
             duplicates=tuple(value["duplicates"]),
             faults=tuple(value["faults"]),
+            record=tuple(value["record"]),
             paths=value["paths"],
         )
 

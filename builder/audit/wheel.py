@@ -11,6 +11,7 @@ from packaging.utils import parse_wheel_filename
 
 from builder.audit.collect import Collector
 from builder.audit.facts import WheelFacts
+from builder.audit.promises import record_faults
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
@@ -20,9 +21,10 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 1
+SCAN_VERSION = 2
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
+_METADATA_LIMIT = 1 << 20
 _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 
 
@@ -61,8 +63,9 @@ class WheelScanner:
                     faults.append(f"{error.what}: {error.why}")
             try:
                 requires = tuple(archive.metadata().get("requires_dist", ()))
+                record = _record(archive)
             except UnsafeWheel as error:
-                requires = ()
+                requires = record = ()
                 faults.append(f"{error.what}: {error.why}")
             return WheelFacts(
                 name=name,
@@ -74,8 +77,24 @@ class WheelScanner:
                 members=tuple(scan.found),
                 duplicates=archive.duplicates,
                 faults=tuple(dict.fromkeys(faults)),
+                record=record,
                 paths=len(archive.members),
             )
+
+
+def _record(archive: WheelArchive) -> tuple[str, ...]:
+    """Lengths of all members, and the hashes of the metadata, against RECORD; large files are not hashed again."""
+    info = f"{archive.dist_info}/"
+    member = archive.get(f"{info}RECORD")
+    if member is None:
+        return ("there is no RECORD",)
+    metadata = {
+        item.name: archive.read(item)
+        for item in archive.members
+        if item.name.startswith(info) and item.size <= _METADATA_LIMIT
+    }
+    sizes = {item.name: item.size for item in archive.members}
+    return record_faults(archive.read(member), sizes, metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ def test_every_key_of_the_loader_is_written_set_or_commented(tmp_path: Path) -> 
         "": set(tables),
         "image": set(tables["image"]),
         "warmup": set(tables["warmup"]),
+        "audit": set(tables["audit"]),
         "backend.npu": set(tables["backend"]["npu"]),
     }
     assert written == known_keys(tmp_path)

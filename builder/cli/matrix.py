@@ -11,6 +11,7 @@ from builder.cli.console import Console, shared_options
 
 if TYPE_CHECKING:
     from builder.matrix.load import Backend, Tables
+    from builder.matrix.question import Question
     from builder.matrix.tables import Row, Table
     from builder.matrix.values import Explanation, RuleVerdict, Solution
 
@@ -169,8 +170,19 @@ def _cell_text(value: object) -> str:
 @_backend
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One part of the combination; repeatable.")
 @click.option("--node-class", default=None, help="Take the machine's parts from a node class.")
+@click.option(
+    "--variants",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    default=None,
+    help="A variant.json (PEP 817, draft): say which builds fit, as notes.",
+)
 def _explain(
-    console: Console, tables: Path | None, backend: str, settings: tuple[str, ...], node_class: str | None
+    console: Console,
+    tables: Path | None,
+    backend: str,
+    settings: tuple[str, ...],
+    node_class: str | None,
+    variants: Path | None,
 ) -> int:
     """Say whether a combination is supported.
 
@@ -181,7 +193,9 @@ def _explain(
 
     loaded = _load(tables).backend(backend)
     parts = {**_node_parts(node_class, tables, backend), **_settings(settings)}
-    answer = explain(loaded, parse_question(parts, loaded))
+    question = parse_question(parts, loaded)
+    answer = explain(loaded, question)
+    notes = [*answer.notes, *(_variant_notes(variants, question, loaded) if variants else ())]
     document = {
         "schema": "builder/matrix-explain/1",
         "verdict": answer.verdict,
@@ -189,9 +203,9 @@ def _explain(
         "set": parts,
         "rules": [_rule_document(rule) for rule in answer.rules],
         "needs": list(answer.needs),
-        "notes": list(answer.notes),
+        "notes": notes,
     }
-    console.document(document, lambda: _explain_text(console, answer))
+    console.document(document, lambda: _explain_text(console, answer, notes))
     return _EXIT[answer.verdict]
 
 
@@ -235,7 +249,15 @@ def _rule_document(rule: RuleVerdict) -> dict[str, str]:
     return {"rule": rule.rule, "verdict": rule.verdict, "why": rule.why, "source": rule.source, "fix": rule.fix}
 
 
-def _explain_text(console: Console, answer: Explanation) -> str:
+def _variant_notes(path: Path, question: Question, backend: Backend) -> tuple[str, ...]:
+    from builder.matrix.explain import with_target
+    from builder.matrix.variants import explain_variants, parse_variants
+
+    variants = parse_variants(path.read_text(encoding="utf-8"))
+    return explain_variants(variants, with_target(backend, question), backend)
+
+
+def _explain_text(console: Console, answer: Explanation, notes: list[str]) -> str:
     lines = [console.verdict(answer.verdict)]
     for rule in answer.rules:
         lines.append(f"  {console.verdict(rule.verdict)}  {rule.rule}: {rule.why}")
@@ -244,7 +266,7 @@ def _explain_text(console: Console, answer: Explanation) -> str:
             lines.append(f"      fix:    {rule.fix}")
     if not answer.rules:
         lines.append("  no rule has anything to say about so little")
-    lines += [f"  {text}" for text in (*answer.notes, *answer.needs)]
+    lines += [f"  {text}" for text in (*notes, *answer.needs)]
     return "\n".join(lines)
 
 

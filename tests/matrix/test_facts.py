@@ -263,7 +263,7 @@ FACTS: list[tuple[str, str, Verdict, str]] = [
     ("npu", "torchnpu=7.2.0; toolkit=8.0.RC1", "unsupported", "torchnpu-product"),
     (
         "npu",
-        "toolkit=8.5.0; driver=25.5.1; torch_npu=2.9.0; torch=2.9.0+cpu; python=3.11; device=Ascend910B3; os=ubuntu 22.04; arch=x86_64",
+        "toolkit=8.5.0; driver=25.5.1; torch_npu=2.9.0; torch=2.9.0+cpu; python=3.11; device=Ascend910B3; arch=x86_64",
         "supported",
         "driver-window",
     ),

@@ -34,6 +34,7 @@ __all__ = ["command"]
 )
 @click.option("--move-tag", is_flag=True, help="Let a version tag in a registry move to this image.")
 @click.option("--plain-http", is_flag=True, help="Speak http to a registry that is not on loopback.")
+@click.option("--plan", is_flag=True, help="Lock, show the layers that there would be, and make nothing else.")
 @click.option("--no-proof", is_flag=True, help="Leave the proof for the node classes out.")
 @click.option("--no-smoke", is_flag=True, help="Leave the smoke test out; the image stays a candidate for promotion.")
 @click.option("--no-publish", is_flag=True, help="Stop before tagging; the image is kept in dist/image by its digest.")
@@ -68,6 +69,7 @@ def command(console: Console, /, **options: Any) -> int:
             proof=not options["no_proof"],
             smoke=not options["no_smoke"],
             publish=not options["no_publish"],
+            plan=options["plan"],
             move_tag=options["move_tag"],
             plain_http=True if options["plain_http"] else None,
         ),
@@ -76,4 +78,4 @@ def command(console: Console, /, **options: Any) -> int:
     from builder.pipeline.document import build_document, build_text
 
     console.document(build_document(outcome), lambda: build_text(outcome, verdict=console.verdict))
-    return {"built": 0, "refused": 1, "candidate": 4}[outcome.verdict]
+    return {"built": 0, "refused": 1, "candidate": 4, "planned": 0}[outcome.verdict]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.image.dockerfile import Dockerfile
     from builder.image.values import ImagePlan
 
-__all__ = ["command"]
+__all__ = ["command", "locked_plan", "write_build_context"]
 
 
 @click.command()
@@ -34,11 +34,11 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     """
     from builder.image.dockerfile import build_line, context_document, public_base, render, run_line
 
-    plan = _plan(console, project, backend)
+    plan = locked_plan(console, project, backend)
     image, note = public_base(plan.lock.base)
     made = render(plan, base_image=image, base_note=note)
     if folder is not None:
-        _write(console, plan, made, folder)
+        write_build_context(console, plan, made, folder)
     document = {
         "schema": "builder/dockerfile/1",
         "verdict": "ok",
@@ -52,7 +52,8 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     return 0
 
 
-def _plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
+def locked_plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
+    """What is known of a locked backend's image without fetching a wheel."""
     import os
 
     from builder.errors import BadInput, where_path
@@ -78,7 +79,8 @@ def _plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
     return plan_image(loaded, lock, Wheelhouse(files={}), work)
 
 
-def _write(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:
+def write_build_context(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:
+    """Fetch the wheels and write a new folder that Docker can build."""
     import os
     from dataclasses import replace
     from functools import partial

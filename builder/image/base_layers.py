@@ -15,14 +15,14 @@ from builder.base.resolve import OpenRepository
 from builder.base.values import LockedBase, TreeEntry
 from builder.errors import OutsideFailed
 from builder.events import Reporter
-from builder.image.layers import LayerWriter, write_layer
+from builder.image.layers import LayerWriter, kept_layer, write_layer
 from builder.image.values import Layer
 from builder.names import Arch, Digest, LayoutRef, parse_ref
 from builder.registry.manifests import parse_manifest
 from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
 from builder.store import Store
 
-__all__ = ["BaseImage", "base_image", "debian_layer", "write_tree"]
+__all__ = ["BaseImage", "base_image", "base_sizes", "debian_layer", "write_tree"]
 
 _OCI_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar.gzip": MediaType.LAYER_GZIP,
@@ -70,7 +70,33 @@ def debian_layer(base: LockedBase, arch: Arch, store: Store, reporter: Reporter,
         reporter.detail(f"unpacking {len(base.packages)} packages of {base.reference}")
         write_tree(writer, read_tree(base, store, arch))
 
-    return write_layer(store, base.reference, fill, key=f"base {base.digest} {arch}")
+    return write_layer(store, base.reference, fill, key=_debian_key(base, arch))
+
+
+def _debian_key(base: LockedBase, arch: Arch) -> str:
+    return f"base {base.digest} {arch}"
+
+
+def base_sizes(
+    base: LockedBase,
+    arch: Arch,
+    store: Store,
+    reporter: Reporter,
+    *,
+    offline: bool = False,
+    open_repository: OpenRepository | None = None,
+) -> tuple[tuple[str, int, bool], ...]:
+    """Title, bytes and whether they are exact, of each layer of the base; nothing is made and no layer is fetched.
+
+    A built-in base that was not made yet is about as long as its packages.
+    """
+    if not base.packages:
+        found = base_image(base, arch, store, reporter, offline=offline, open_repository=open_repository)
+        return tuple((layer.title, layer.descriptor.size, True) for layer in found.layers)
+    kept = kept_layer(store, base.reference, _debian_key(base, arch))
+    if kept is not None:
+        return ((base.reference, kept.descriptor.size, True),)
+    return ((base.reference, sum(package.size for package in base.packages), False),)
 
 
 def write_tree(writer: LayerWriter, tree: tuple[TreeEntry, ...]) -> None:

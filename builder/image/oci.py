@@ -17,7 +17,7 @@ from builder.image.base_layers import BaseImage, base_image
 from builder.image.config import config_json, manifest_annotations
 from builder.image.conflicts import shadowed_paths
 from builder.image.install import Venv
-from builder.image.plan import Limits, WheelSize, group_wheels
+from builder.image.plan import Limits, WheelSize, group_title, group_wheels
 from builder.image.splice import WheelFile, skeleton_layer, wheel_layer
 from builder.image.values import VENV, BuiltFrom, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
@@ -128,7 +128,7 @@ def _pushed(layer: Layer, push: _Push) -> Layer:
 
 
 def _title(group: tuple[WheelFile, ...]) -> str:
-    return group[0].title if len(group) == 1 else f"{len(group)} wheels: {', '.join(wheel.name for wheel in group)}"
+    return group_title([wheel.title for wheel in group], [wheel.name for wheel in group])
 
 
 def _mount_from(base: BaseImage, reference: Reference | None) -> str | None:

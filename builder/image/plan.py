@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from builder.errors import Refused
 
-__all__ = ["Limits", "WheelSize", "group_wheels"]
+__all__ = ["Limits", "WheelSize", "group_title", "group_wheels"]
 
 _ALONE = 1 << 20
 """Wheels of this many bytes have a layer of their own while there are layers left."""
@@ -63,6 +63,11 @@ def group_wheels(
         if len(groups) <= 1:
             raise _no_fit(ordered, other_layers, limits)
         alone, spread = alone * 2, spread * 2
+
+
+def group_title(titles: Sequence[str], names: Sequence[str]) -> str:
+    """What a layer of these wheels is called: `torch 2.13.0` for one, count and names for several."""
+    return titles[0] if len(titles) == 1 else f"{len(titles)} wheels: {', '.join(names)}"
 
 
 def _grouped(ordered: Sequence[WheelSize], alone: int, spread: int) -> tuple[tuple[WheelSize, ...], ...]:

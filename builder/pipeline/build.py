@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -16,8 +17,9 @@ from builder.image.docker_cli import Docker
 from builder.image.dockerfile import run_line, run_prefix
 from builder.image.labels import image_labels
 from builder.image.oci import assemble
+from builder.image.preview import Budget, LayerPlan, check_budget, preview
 from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
-from builder.lock.values import Lock
+from builder.lock.values import Lock, LockedPackage
 from builder.matrix import Runtime, load_backend
 from builder.names import LayoutRef, Reference, RegistryRef, parse_ref
 from builder.node import NodeClass, node_class
@@ -30,6 +32,7 @@ from builder.proof.values import Proof, worst_answer
 from builder.registry.open import open_repository
 from builder.registry.values import Repository
 from builder.release.licences import read_licences
+from builder.release.provenance import provenance_draft
 from builder.release.publish import publish
 from builder.release.sbom import sbom_draft
 from builder.release.statements import audit_draft, proof_draft, smoke_draft
@@ -64,6 +67,8 @@ class BuildOptions:
     """Prove for `node_class`, or for each class that the project names for the backend."""
     smoke: bool = True
     publish: bool = True
+    plan: bool = False
+    """Lock and say which layers there would be; make nothing else."""
     move_tag: bool = False
     """Let the version tag in a registry move from another image to this one."""
     plain_http: bool | None = None
@@ -94,7 +99,11 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
     lock = locked.lock
     if locked.blocked:
         return BuildOutcome(verdict="refused", steps=tuple(record.steps), lock=lock, blocked=locked.blocked)
-    wheelhouse, audit = record.step("audit", partial(_audit, lock, work), _audit_verdict)
+    if options.plan:
+        return BuildOutcome(
+            verdict="planned", steps=tuple(record.steps), lock=lock, plan=_preview(project, lock, options, work)
+        )
+    wheelhouse, audit = record.step("audit", partial(_audit, project, lock, work), _audit_verdict)
     if audit.level == "block":
         return BuildOutcome(verdict="refused", steps=tuple(record.steps), lock=lock, audit=audit)
     plan = plan_image(project, lock, wheelhouse, work)
@@ -106,6 +115,13 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         partial(_assemble, plan, bench, workbench, options, work),
         lambda made: ("built", f"{made.digest}, {made.size / 1e6:.1f} MB in {len(made.layers)} layers"),
     )
+    budget = check_budget(image, project.options(backend).max_size)
+    if budget is not None:
+        record.step("size", lambda: budget, _size_verdict)
+        if not budget.kept:
+            return BuildOutcome(
+                verdict="refused", steps=tuple(record.steps), lock=lock, audit=audit, image=image, budget=budget
+            )
     proofs: tuple[Proof, ...] = ()
     if options.proof and (classes := _classes(project, backend, options)):
         proofs = record.step("proof", partial(_prove, image, bench, classes, work), _proof_verdict)
@@ -117,7 +133,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
     tags: tuple[str, ...] = ()
     if options.publish and not refused:
         place = bench if destination is workbench else _open(destination, options, work)
-        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image)
+        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image, options.engine)
         image = record.step(
             "publish",
             partial(_publish, image, bench, place, destination, tag, drafts, options, work),
@@ -133,6 +149,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         proofs=proofs,
         smoke=smoke,
         tags=tags,
+        budget=budget,
         run_line=_run_line(plan, destination.with_tag(tag) if tags else None, options),
     )
 
@@ -215,19 +232,32 @@ def _lock_verdict(outcome: LockOutcome) -> tuple[str, str]:
     return ("locked" if outcome.written else "fresh"), count
 
 
-def _audit(lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
+def _audit(project: Project, lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
     """The wheels are fetched once, by hash; what is audited here is what the engines install."""
-    wheelhouse = fetch(
-        lock.packages,
+    wheelhouse = _fetch(lock.packages, work)
+    with sound_wheels(lock.packages, work.store):
+        report = audit_lock(
+            lock,
+            wheelhouse.files,
+            backend=lock.backend,
+            reporter=work.reporter,
+            store=work.store,
+            exceptions=project.exceptions,
+            translations=project.options(lock.backend).translations,
+            today=datetime.now(tz=UTC).date(),
+        )
+    return wheelhouse, report
+
+
+def _fetch(packages: tuple[LockedPackage, ...], work: Work) -> Wheelhouse:
+    return fetch(
+        packages,
         work.store,
         reporter=work.reporter,
         settings=read_index_settings(work.environ),
         environ=work.environ,
         offline=work.offline,
     )
-    with sound_wheels(lock.packages, work.store):
-        report = audit_lock(lock, wheelhouse.files, backend=lock.backend, reporter=work.reporter, store=work.store)
-    return wheelhouse, report
 
 
 def _audit_verdict(audited: tuple[Wheelhouse, AuditReport]) -> tuple[str, str]:
@@ -269,6 +299,31 @@ def _assemble(
             ),
             offline=work.offline,
         )
+
+
+def _size_verdict(budget: Budget) -> tuple[str, str]:
+    detail = f"{budget.size / 1e6:.1f} of {budget.limit / 1e6:.1f} MB"
+    return ("kept", detail) if budget.kept else ("refused", detail)
+
+
+def _preview(project: Project, lock: Lock, options: BuildOptions, work: Work) -> LayerPlan:
+    """Wheels are fetched only where their index does not say how long they are."""
+    unsized = tuple(package for package in lock.packages if package.size is None)
+    fetched = _fetch(unsized, work).files if unsized else {}
+    sizes = {
+        package.file: fetched[package.file].stat().st_size if package.size is None else package.size
+        for package in lock.packages
+    }
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    return preview(
+        project,
+        lock,
+        sizes,
+        store=work.store,
+        reporter=work.reporter,
+        offline=work.offline,
+        open_repository=opener,
+    )
 
 
 def _classes(project: Project, backend: str, options: BuildOptions) -> tuple[NodeClass, ...]:
@@ -315,10 +370,19 @@ def _evidence(
     proofs: tuple[Proof, ...],
     smoke: SmokeReport | None,
     image: BuiltImage,
+    engine: EngineName,
 ) -> tuple[Draft, ...]:
     licences = read_licences(wheelhouse.files)
     drafts = [
         sbom_draft(lock, image=image.digest, name=project.name, version=project.version, licences=licences),
+        provenance_draft(
+            lock,
+            image=image.digest,
+            name=project.name,
+            version=project.version,
+            engine=engine,
+            source=project.source,
+        ),
         audit_draft(audit, image=image.digest, name=project.name),
         *(proof_draft(proof, name=project.name) for proof in proofs),
     ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from builder.audit.values import Finding
+from builder.image.preview import Budget, LayerPlan
 from builder.lock.policy import load_package_policy
 from builder.lock.trap import summary
 from builder.pipeline.values import BuildOutcome
@@ -67,6 +68,23 @@ def build_document(outcome: BuildOutcome) -> dict[str, Any]:
         "unknown": list(lock.unknown_allowed) if lock else [],
         "tags": list(outcome.tags),
         "smoke": report_document(outcome.smoke, reference=image.reference) if outcome.smoke and image else None,
+        "plan": {
+            "layers": [
+                {"title": layer.title, "size": layer.size, "exact": layer.exact, "wheels": list(layer.wheels)}
+                for layer in outcome.plan.layers
+            ],
+            "size": outcome.plan.size,
+            "limit": outcome.plan.limit,
+        }
+        if outcome.plan
+        else None,
+        "budget": {
+            "limit": outcome.budget.limit,
+            "size": outcome.budget.size,
+            "largest": [{"title": title, "size": size} for title, size in outcome.budget.largest],
+        }
+        if outcome.budget
+        else None,
         "run": outcome.run_line or None,
     }
 
@@ -74,6 +92,10 @@ def build_document(outcome: BuildOutcome) -> dict[str, Any]:
 def build_text(outcome: BuildOutcome, *, verdict: Callable[[str], str]) -> str:
     """What was built, or what refused it, why and how to mend it; `verdict` paints a verdict word."""
     lines: list[str] = []
+    if outcome.plan is not None:
+        return "\n".join([*_plan_lines(outcome.plan), verdict(outcome.verdict)])
+    if outcome.budget is not None and not outcome.budget.kept:
+        lines += _budget_lines(outcome.budget)
     if outcome.blocked and outcome.lock:
         lines.append(summary(outcome.blocked, outcome.lock, load_package_policy()))
     blocking = [(file, item) for file, item in _findings(outcome) if item.severity == "error"]
@@ -109,6 +131,23 @@ def build_text(outcome: BuildOutcome, *, verdict: Callable[[str], str]) -> str:
         if outcome.run_line:
             lines.append(f"run     {outcome.run_line}")
     return "\n".join([*lines, verdict(outcome.verdict)])
+
+
+def _plan_lines(plan: LayerPlan) -> list[str]:
+    lines = [f"{len(plan.layers)} of at most {plan.limit} layers, about {plan.size / 1e6:.1f} MB to pull"]
+    for number, layer in enumerate(plan.layers, start=1):
+        about = " " if layer.exact else "~"
+        lines.append(f"{number:3}  {about}{layer.size / 1e6:9.1f} MB  {layer.title}")
+    return lines
+
+
+def _budget_lines(budget: Budget) -> list[str]:
+    lines = [
+        f"the image has {budget.size / 1e6:.1f} MB, {(budget.size - budget.limit) / 1e6:.1f} MB more than its max-size",
+        "  largest layers:",
+    ]
+    lines += [f"    {size / 1e6:9.1f} MB  {size / budget.size:4.0%}  {title}" for title, size in budget.largest]
+    return [*lines, "  fix:   leave out or replace one of these, or raise max-size of the backend in the project file"]
 
 
 def _findings(outcome: BuildOutcome) -> list[tuple[str, Finding]]:

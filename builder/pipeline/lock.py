@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from builder.base.resolve import resolve_base
 from builder.base.values import LockedBase
-from builder.errors import BadInput, BuilderError, CannotTell, Refused, Where, did_you_mean
+from builder.errors import BadInput, BuilderError, CannotTell, OutsideFailed, Refused, Where, did_you_mean
 from builder.lock.engine import LockEngine
 from builder.lock.files import lock_path, read_lock, requirements_path, write_lock
 from builder.lock.fresh import edits, stale_reasons
@@ -189,13 +189,25 @@ def _base(reference: str, project: Project, stack: Stack, previous: Lock | None,
         and previous.python == stack.python
     ):
         return previous.base
-    return resolve_base(
-        reference,
-        python=stack.python,
-        arch=project.arch,
-        store=work.store,
-        reporter=work.reporter,
-        offline=work.offline,
-        environ=work.environ,
-        open_repository=partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter),
-    )
+    try:
+        return resolve_base(
+            reference,
+            python=stack.python,
+            arch=project.arch,
+            store=work.store,
+            reporter=work.reporter,
+            offline=work.offline,
+            environ=work.environ,
+            open_repository=partial(
+                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+            ),
+        )
+    except OutsideFailed as error:
+        asked = project.base_for(stack.backend) is not None
+        error.what = f"cannot lock the base {reference} of {stack.backend}: {error.what}"
+        error.where = error.where or Where(file=str(project.path), key=None if asked else f"backend.{stack.backend}")
+        if not reference.startswith("debian:"):
+            error.fix = "; or ".join(
+                filter(None, (error.fix, 'name another base, for example base = "debian:bookworm"'))
+            )
+        raise

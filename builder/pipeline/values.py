@@ -9,6 +9,7 @@ from typing import Literal
 
 from builder.audit.values import AuditReport
 from builder.events import Reporter
+from builder.image.preview import Budget, LayerPlan
 from builder.image.values import BuiltImage
 from builder.lock.values import BlockedPackage, Lock
 from builder.proof.values import Proof
@@ -17,7 +18,7 @@ from builder.store import Store
 
 __all__ = ["BuildOutcome", "LockOutcome", "Step", "StepName", "Work"]
 
-StepName = Literal["lock", "audit", "image", "proof", "smoke", "publish"]
+StepName = Literal["lock", "audit", "image", "size", "proof", "smoke", "publish"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +61,10 @@ class Step:
 class BuildOutcome:
     """What a build came to; as far as it got."""
 
-    verdict: Literal["built", "candidate", "refused"]
+    verdict: Literal["built", "candidate", "refused", "planned"]
     """built: every step that ran said yes. candidate: the image is there, but something could not be told here: a check
-    did not run, or the tables do not know. refused: a step said no, and no tag was moved."""
+    did not run, or the tables do not know. refused: a step said no, and no tag was moved.
+    planned: only the plan was asked for."""
     steps: tuple[Step, ...]
     lock: Lock | None = None
     blocked: tuple[BlockedPackage, ...] = ()
@@ -71,5 +73,9 @@ class BuildOutcome:
     proofs: tuple[Proof, ...] = ()
     smoke: SmokeReport | None = None
     tags: tuple[str, ...] = ()
+    plan: LayerPlan | None = None
+    """What would be made, when only that was asked for."""
+    budget: Budget | None = None
+    """How the image stands to `max-size`; None when the backend has none."""
     run_line: str = ""
     """How a container of the image is started on a node with the device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from builder import resources
 from builder.errors import BadInput, did_you_mean, raise_faults
 from builder.names import ARCHES, Arch
+from builder.project.exceptions import AuditException, parse_exceptions
 from builder.project.requirements import check_requirement, read_requirements
 from builder.project.table import Faults, Table, parse_toml
 from builder.project.values import (
@@ -98,6 +100,7 @@ def _project(top: Table, path: Path, *, from_pyproject: bool) -> Project:
         warmup=_warmup(top.table("warmup")),
         registry=top.text("registry"),
         tag=top.text("tag", check=_check_tag) or DEFAULT_TAG,
+        exceptions=_exceptions(top.table("audit")),
         description=top.text("description") or "",
         license=top.text("license") or "",
         source=top.text("source") or "",
@@ -158,6 +161,14 @@ def _warmup(table: Table) -> Warmup | None:
     return Warmup(command=command, timeout=timeout) if command else None
 
 
+def _exceptions(table: Table) -> tuple[AuditException, ...]:
+    found, wrong = parse_exceptions(table.items("exception"))
+    for what, fix in wrong:
+        table.fault("exception", what, fix)
+    table.finish()
+    return found
+
+
 def _backends(table: Table) -> dict[str, BackendOptions]:
     known = resources.backends()
     found: dict[str, BackendOptions] = {}
@@ -175,9 +186,28 @@ def _backends(table: Table) -> dict[str, BackendOptions]:
             node_classes=options.texts("node-classes"),
             python=options.text("python", check=_check_python),
             exclude=options.texts("exclude"),
+            translations=options.texts("translations"),
+            max_size=_size(options.text("max-size", check=_check_size)),
         )
         options.finish()
     return found
+
+
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _check_size(text: str) -> str | None:
+    if re.fullmatch(rf"\d+(\.\d+)?\s*({'|'.join(_UNITS)})", text) is None or _size(text) == 0:
+        return f"size {text!r} must be a number above 0 with a unit of {', '.join(_UNITS)}, for example 4.5 GB"
+    return None
+
+
+def _size(text: str | None) -> int | None:
+    """Bytes of a text that `_check_size` lets pass."""
+    if text is None:
+        return None
+    unit = next(unit for unit in _UNITS if text.endswith(unit))
+    return int(Decimal(text.removesuffix(unit).strip()) * _UNITS[unit])
 
 
 def _check_name(text: str) -> str | None:

@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from tests.conftest import RunBuilder
-from tests.e2e.landed import needs
 from tests.schemas import document
 from tests.services import free_port, program
 
@@ -68,7 +67,6 @@ def reads_digits(url: str) -> None:
     assert (wrong.status_code, "64 numbers" in wrong.json()["error"]) == (400, True)
 
 
-@needs("build", "smoke")
 @pytest.mark.network
 def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder, tmp_path: Path) -> None:
     project = copy_of_example(tmp_path / "here")
@@ -91,7 +89,6 @@ def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder,
     assert warmup["verdict"] == "passed"
 
 
-@needs("build")
 @pytest.mark.network
 def test_the_same_project_in_another_folder_is_the_same_image(run_builder: RunBuilder, tmp_path: Path) -> None:
     first = copy_of_example(tmp_path / "one")
@@ -104,7 +101,6 @@ def test_the_same_project_in_another_folder_is_the_same_image(run_builder: RunBu
     assert two["image"]["digest"] == one["image"]["digest"]
 
 
-@needs("build")
 @pytest.mark.network
 @pytest.mark.docker
 @pytest.mark.registry
@@ -122,7 +118,6 @@ def test_a_docker_engine_runs_what_the_built_in_engine_pushed(
         reads_digits(url)
 
 
-@needs("build")
 @pytest.mark.network
 @pytest.mark.docker
 @pytest.mark.registry
@@ -143,7 +138,6 @@ def test_the_docker_engine_builds_the_same_service(
         reads_digits(url)
 
 
-@needs("build", "promote", "pick", "rollback")
 @pytest.mark.network
 @pytest.mark.registry
 def test_a_class_tag_moves_only_with_evidence(run_builder: RunBuilder, tmp_path: Path, registry_host: str) -> None:

@@ -133,11 +133,24 @@ def test_all_faults_come_in_one_go_with_their_lines(tmp_path: Path) -> None:
         ('[image]\nuser = "0:0"', "above 0"),
         ("[image.env]\nDEBUG = true", 'write "true" or "false"'),
         ('name = ""', "name"),
+        *(
+            (f"[backend.cpu]\nmax-size = {value}", "max-size")
+            for value in ('"4"', '"0 GB"', '"-1 GB"', '"4 Gb"', "4", '"1e3 MB"')
+        ),
     ],
 )
 def test_each_wrong_value_says_what_is_wrong(tmp_path: Path, line: str, expected: str) -> None:
     text = MINIMAL.replace('name = "svc"\n', "") if line.startswith("name") else MINIMAL
     assert expected in "\n".join(faults(tmp_path, text + line + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4.5 GB", 4_500_000_000), ("1MiB", 1 << 20), ("0.1 KB", 100), ("12 GiB", 12 << 30)]
+)
+def test_a_size_budget_is_bytes(tmp_path: Path, text: str, size: int) -> None:
+    project = load(tmp_path, MINIMAL + f'[backend.cpu]\nmax-size = "{text}"\n')
+    assert project.options("cpu").max_size == size
+    assert project.options("cuda").max_size is None
 
 
 def test_options_in_a_requirements_file_are_refused_with_the_right_place(tmp_path: Path) -> None:

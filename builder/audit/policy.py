@@ -17,6 +17,7 @@ from pathlib import Path
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
+from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
 from builder.audit.tables import library_stem, load_contents
 from builder.audit.values import LEVELS, Finding, Level, Severity
@@ -125,6 +126,7 @@ def judge_wheel(
         *_damage(facts, backend, chain),
         *_notes(facts, claims, backend, chain),
         *((finding, finding.means) for finding in promise_findings(facts, backend=backend, chain=chain)),
+        *((finding, finding.means) for finding in undeclared_libraries(facts, chain=chain)),
         *((finding, finding.means) for finding in _too_new(facts, backend, glibc, chain)),
     ]
     kept: list[Finding] = []

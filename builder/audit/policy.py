@@ -275,9 +275,22 @@ def _notes(
             )
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
+    computed = [elf.path for elf in facts.elf if elf.can_dlopen and not elf.names]
+    if computed:
+        more = f" and {len(computed) - _SHOWN} more" if len(computed) > _SHOWN else ""
+        yield _note(
+            "computed-dlopen",
+            backend,
+            computed[0],
+            f"unknown: imports dlopen and holds no library's name, so names are made at run time: "
+            f"{', '.join(computed[:_SHOWN])}{more}",
+            chain,
+        )
     for member in facts.members:
         if member.kind == "not-elf" or (member.kind == "symlink" and member.backend):
             yield _note("library-in-name-only", member.backend, member.path, member.detail, chain)
+        elif member.kind == "unread-archive":
+            yield _note("unread-archive", backend, member.path, f"unknown content: {member.detail}", chain)
         elif member.kind == "broken-elf":
             yield _note("damaged-elf", backend, member.path, member.detail, chain)
 

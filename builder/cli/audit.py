@@ -32,7 +32,7 @@ _LEVELS = ("warn", "carry", "block")
 
 @click.command(name="audit", help="Find what in wheels belongs to another backend.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
-@click.option("--backend", required=True, help="The backend whose image the wheels are for.")
+@click.option("--backend", default=None, help="The backend whose image the wheels are for; a lock says its own.")
 @click.option(
     "--format",
     "output",
@@ -74,7 +74,7 @@ def command(
     console: Console,
     /,
     targets: tuple[str, ...],
-    backend: str,
+    backend: str | None,
     output: Format | None,
     python: str,
     arch: Literal["x86_64", "aarch64"],
@@ -100,6 +100,10 @@ def command(
     from builder.report.places import lock_places
     from builder.store import default_store
 
+    if backend is None:
+        if len(targets) != 1 or not _is_lock(targets[0]):
+            raise BadInput("--backend is missing", why="only a lock says its own", fix="add --backend NAME")
+        backend = read_lock(Path(targets[0])).backend
     parse_backend(backend)
     store = default_store(os.environ)
     waived, translations = _of_project(project, targets, backend)

@@ -36,7 +36,7 @@ def test_a_requirement_that_blocks_by_metadata_is_not_downloaded(
     assert target["file"] == path.name
     assert [finding["rule"] for finding in target["findings"]] == ["foreign-meta", "not-downloaded"]
     asked = index.fetched(path)
-    assert all(header for header in asked if header != asked[0])
+    assert asked.count(None) == 1  # HEAD, for the length
     read = sum(int(b) - int(a) + 1 for h in asked if h for a, b in [h.removeprefix("bytes=").split("-")])
     assert 0 < read <= 3 * (1 << 16)
     full = run_builder("audit", "heavy==1.0", "--backend", "rocm", "--json", "--full", env=env)

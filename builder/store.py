@@ -5,6 +5,7 @@ Layout under the root (default: the user cache directory, or BUILDER_STORE):
     sha256/<2 hex>/<62 hex>      a blob, named by the digest of its bytes, never changed after it appears
     derived/<kind>/<key>.json    facts computed from a blob, keyed by what they depend on
     tmp/                         files being written; renamed into place when complete and verified
+    lock                         held, shared, by every command that uses the store; alone by the one that clears it
 
 A file appears under its final name only after its bytes are complete, verified and flushed (`os.replace` after
 `fsync`), so a crash or Ctrl-C leaves at most a file in tmp/.
@@ -13,22 +14,37 @@ A file appears under its final name only after its bytes are complete, verified 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import re
+import shutil
+import stat
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import platformdirs
 
-from builder.errors import OutsideFailed, Where
+from builder.errors import OutsideFailed, Refused, Where
 from builder.names import Digest
 
-__all__ = ["CorruptBlob", "NoRoom", "Store", "default_store", "write_atomic"]
+__all__ = [
+    "CorruptBlob",
+    "NoRoom",
+    "Removed",
+    "Store",
+    "StoreInUse",
+    "default_store",
+    "last_used",
+    "store_root",
+    "write_atomic",
+]
 
 
 class CorruptBlob(OutsideFailed):
@@ -43,6 +59,23 @@ class NoRoom(OutsideFailed):
     kind = "no-room"
 
 
+class StoreInUse(Refused):
+    """Another command uses the store, so nothing of it may be removed."""
+
+    kind = "store-in-use"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """Something that was cleared away, or would be."""
+
+    name: str
+    """Path below the store or layout, or the digest of an image."""
+    size: int
+    """Bytes that it took."""
+    why: str
+
+
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's write errors into `NoRoom` or `OutsideFailed`, naming the path."""
@@ -55,7 +88,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 why=str(error.strerror),
                 fix="free some space, or point BUILDER_STORE elsewhere",
             ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
             raise NoRoom(
                 f"cannot write {path}", why=str(error.strerror), fix="make the folder writable, or choose another"
             ) from error
@@ -89,9 +122,22 @@ class Store:
         """Where the blob is, or would be."""
         return self.root / "sha256" / digest.hex[:2] / digest.hex[2:]
 
-    def has(self, digest: Digest) -> bool:
-        """Whether the blob is here. Its bytes were verified when it was stored."""
-        return self.path(digest).is_file()
+    def has(self, digest: Digest, *, size: int | None = None) -> bool:
+        """Whether the blob is here. Its bytes were verified when it was stored; with `size`, its length is now."""
+        try:
+            status = self.path(digest).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISREG(status.st_mode) and size in (None, status.st_size)
+
+    def drop_damaged(self, digest: Digest) -> bool:
+        """Read the blob once more, and remove it when its bytes are no longer those that were verified."""
+        path = self.path(digest)
+        if not self.has(digest) or Digest.of_file(path) == digest:
+            return False
+        with disk_errors(path):
+            path.unlink(missing_ok=True)
+        return True
 
     @contextmanager
     def partial(self, name: str = "") -> Iterator[Path]:
@@ -167,6 +213,47 @@ class Store:
         """Remember a JSON object computed from blobs; the key must name everything it depends on, versions included."""
         write_atomic(self._derived_path(kind, key), json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
+    def hold(self) -> None:
+        """Keep everything in the store from being cleared as long as this object lives; waits while it is cleared.
+
+        A store that cannot be written has no lock; nobody can remove anything from it either.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:
+            return
+        weakref.finalize(self, os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+
+    def collect(self, *, unused: float, min_age: float, now: float, dry_run: bool = False) -> tuple[Removed, ...]:
+        """Remove what interrupted commands left, and what was not used for `unused` seconds; it can be had again.
+
+        Left-overs younger than `min_age` seconds stay, so that a download can be resumed. `StoreInUse` while any
+        command uses the store.
+        """
+        if not self.root.is_dir():
+            return ()
+        with disk_errors(self.root), (self.root / "lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreInUse(
+                    f"the store {self.root} is in use",
+                    why="another command works with it at this moment",
+                    fix="try again when it is done",
+                ) from None
+            found = [
+                *(_stale(path, min_age, now, "left by an interrupted command") for path in _listed(self.root / "tmp")),
+                *(_stale(path, unused, now, "not used") for path in _listed(self.root / "sha256", "*/*")),
+                *(_stale(path, unused, now, "not used") for path in _listed(self.root / "derived", "*/*")),
+            ]
+            doomed = [item for item in found if item is not None]
+            if not dry_run:
+                for path, _, _ in doomed:
+                    _remove(path)
+        return tuple(Removed(name=str(path.relative_to(self.root)), size=size, why=why) for path, size, why in doomed)
+
     def _derived_path(self, kind: str, key: str) -> Path:
         if re.fullmatch(r"[a-z0-9-]+", kind) is None:
             raise ValueError(f"bad kind {kind!r}")
@@ -174,6 +261,44 @@ class Store:
 
 
 def default_store(environ: Mapping[str, str]) -> Store:
-    """The store of this user: $BUILDER_STORE, else the platform's user cache directory."""
+    """The store of this user: $BUILDER_STORE, else the platform's user cache directory; held."""
+    store = Store(store_root(environ))
+    store.hold()
+    return store
+
+
+def store_root(environ: Mapping[str, str]) -> Path:
+    """Where the store of this user is, or would be."""
     chosen = environ.get("BUILDER_STORE")
-    return Store(Path(chosen) if chosen else platformdirs.user_cache_path("builder"))
+    return Path(chosen) if chosen else platformdirs.user_cache_path("builder")
+
+
+def last_used(path: Path) -> float:
+    """When a file was read, written, linked or renamed last, in seconds since the epoch.
+
+    Linux notes a read at least once a day (mount option relatime); where it does not, a file looks older than it is.
+    """
+    status = path.lstat()
+    return max(status.st_atime, status.st_mtime, status.st_ctime)
+
+
+def _listed(folder: Path, pattern: str = "*") -> list[Path]:
+    return sorted(folder.glob(pattern)) if folder.is_dir() else []
+
+
+def _stale(path: Path, age: float, now: float, why: str) -> tuple[Path, int, str] | None:
+    """Path, bytes and reason, when nothing in it was touched for `age` seconds."""
+    inside = [path, *(path.rglob("*") if path.is_dir() and not path.is_symlink() else ())]
+    if max(last_used(item) for item in inside) > now - age:
+        return None
+    return path, sum(item.lstat().st_size for item in inside if not item.is_dir() or item.is_symlink()), why
+
+
+def _remove(path: Path) -> None:
+    """A file, or a folder with whatever modes an unpacked image has in it."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink()
+        return
+    for folder, _, _ in os.walk(path):
+        Path(folder).chmod(0o700)
+    shutil.rmtree(path)

@@ -13,6 +13,9 @@ from pathlib import Path
 import click
 
 from builder.cli.main import cli
+from builder.matrix import load_tables
+from builder.matrix.load import load_table_file
+from builder.matrix.pages import backend_page, index_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 WIDTH = 100
@@ -32,7 +35,17 @@ def generated() -> dict[Path, str]:
     return {
         page: replace_section(page.read_text(encoding="utf-8"), "commands", command_reference()),
         DOCS / "decisions" / "README.md": decision_index(),
+        **matrix_pages(),
     }
+
+
+def matrix_pages() -> dict[Path, str]:
+    """The tables as pages: one a backend, and an index with the common ones."""
+    tables = load_tables()
+    common = tuple(load_table_file(path) for path in sorted((tables.root / "common").glob("*.toml")))
+    folder = DOCS / "matrix"
+    pages = {folder / f"{name}.md": backend_page(tables.backend(name)) for name in tables.names}
+    return {folder / "README.md": index_page(tables, common), **pages}
 
 
 def replace_section(text: str, name: str, body: str) -> str:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from builder.names import Digest
-from builder.store import CorruptBlob, NoRoom, Store, default_store, write_atomic
+from builder.store import CorruptBlob, NoRoom, Store, StoreInUse, default_store, store_root, write_atomic
 
 
 def files(store: Store) -> list[str]:
@@ -116,4 +117,62 @@ def test_a_full_disk_is_named(full_disk: Path) -> None:
 
 def test_the_variable_moves_the_store(tmp_path: Path) -> None:
     assert default_store({"BUILDER_STORE": str(tmp_path)}).root == tmp_path
-    assert default_store({}).root.name == "builder"
+    assert store_root({}).name == "builder"
+
+
+DAY = 86400.0
+
+
+def test_only_what_was_not_used_for_long_is_cleared(store: Store) -> None:
+    digest, _ = store.add_bytes([b"abc"])
+    store.put_derived("facts", "key", {"a": 1})
+    now = time.time()
+    assert store.collect(unused=DAY, min_age=DAY, now=now) == ()
+    assert store.has(digest)
+    would = store.collect(unused=DAY, min_age=DAY, now=now + 2 * DAY, dry_run=True)
+    assert store.has(digest)
+    assert sorted(item.name.partition("/")[0] for item in would) == ["derived", "sha256"]
+    assert store.collect(unused=DAY, min_age=DAY, now=now + 2 * DAY) == would
+    assert files(store) == ["lock"]
+    assert store.derived("facts", "key") is None
+
+
+def test_what_interrupted_commands_left_is_cleared_whatever_its_modes(store: Store) -> None:
+    digest, _ = store.add_bytes([b"abc"])
+    unpacked = store.root / "tmp/image-abc/root/usr"
+    unpacked.mkdir(parents=True)
+    (unpacked / "file").write_bytes(b"x" * 100)
+    (unpacked / "link").symlink_to("/etc")
+    unpacked.chmod(0o500)
+    (store.root / "tmp/half.whl.part").write_bytes(b"half")
+    assert store.collect(unused=1e9, min_age=DAY, now=time.time()) == ()
+    gone = store.collect(unused=1e9, min_age=DAY, now=time.time() + 2 * DAY)
+    assert [item.name for item in gone] == ["tmp/half.whl.part", "tmp/image-abc"]
+    assert gone[1].size >= 100
+    assert list((store.root / "tmp").iterdir()) == []
+    assert store.has(digest)
+    assert Path("/etc").is_dir()
+
+
+def test_a_store_that_a_command_uses_is_not_cleared(store: Store) -> None:
+    digest, _ = store.add_bytes([b"abc"])
+    program = (
+        "import os, sys\nfrom builder.store import default_store\nkept = default_store(os.environ)\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    environ = {**os.environ, "BUILDER_STORE": str(store.root)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as user:
+        assert user.stdout is not None
+        assert user.stdout.readline() == "held\n"
+        with pytest.raises(StoreInUse, match="is in use"):
+            store.collect(unused=0, min_age=0, now=time.time() + DAY)
+        user.communicate("")
+    assert store.has(digest)
+    store.collect(unused=0, min_age=0, now=time.time() + DAY)
+    assert not store.has(digest)
+
+
+def test_a_store_that_cannot_be_made_is_no_obstacle() -> None:
+    default_store({"BUILDER_STORE": "/proc/none"})

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from builder.audit.policy import AuditException
     from builder.audit.values import AuditReport, TargetAudit
+    from builder.lock.values import Lock
     from builder.names import Digest
     from builder.report.places import LockPlaces
     from builder.store import Store
@@ -99,6 +100,7 @@ def command(
     from builder.names import parse_backend
     from builder.report.places import lock_places
     from builder.store import default_store
+    from builder.wheels.fetch import sound_wheels
 
     if backend is None:
         if len(targets) != 1 or not _is_lock(targets[0]):
@@ -111,17 +113,20 @@ def command(
     today = datetime.now(tz=UTC).date()
 
     def lock_report(path: Path) -> AuditReport:
-        return audit_lock(
-            read_lock(path),
-            _wheelhouse(console, path, store),
-            backend=backend,
-            reporter=console,
-            store=store,
-            jobs=jobs,
-            exceptions=waived,
-            translations=translations,
-            today=today,
-        )
+        lock = read_lock(path)
+        wheels = _wheelhouse(console, lock, store)
+        with sound_wheels(lock.packages, store):
+            return audit_lock(
+                lock,
+                wheels,
+                backend=backend,
+                reporter=console,
+                store=store,
+                jobs=jobs,
+                exceptions=waived,
+                translations=translations,
+                today=today,
+            )
 
     def enough(client: httpx.Client, url: str, file: str, digest: Digest) -> TargetAudit | None:
         return peek(
@@ -276,8 +281,9 @@ def _locked_files(console: Console, path: Path, store: Store) -> list[tuple[Path
     """(path, wheel file name) of a lock's wheels, in its order."""
     from builder.lock.files import read_lock
 
-    house = _wheelhouse(console, path, store)
-    return [(house[package.file], package.file) for package in read_lock(path).packages]
+    lock = read_lock(path)
+    house = _wheelhouse(console, lock, store)
+    return [(house[package.file], package.file) for package in lock.packages]
 
 
 def _finish_diff(
@@ -309,13 +315,11 @@ def _finish_diff(
     return int(order.index(found.level) >= order.index(fail_on))
 
 
-def _wheelhouse(console: Console, path: Path, store: Store) -> dict[str, Path]:
+def _wheelhouse(console: Console, lock: Lock, store: Store) -> dict[str, Path]:
     """The lock's wheels, fetched when the store lacks them."""
-    from builder.lock.files import read_lock
     from builder.wheels.fetch import fetch
     from builder.wheels.settings import read_index_settings
 
-    lock = read_lock(path)
     house = fetch(
         lock.packages,
         store,

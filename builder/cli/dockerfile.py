@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.image.dockerfile import Dockerfile
     from builder.image.values import ImagePlan
 
-__all__ = ["command"]
+__all__ = ["command", "locked_plan", "write_build_context"]
 
 
 @click.command()
@@ -34,11 +34,11 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     """
     from builder.image.dockerfile import build_line, context_document, public_base, render, run_line
 
-    plan = _plan(console, project, backend)
+    plan = locked_plan(console, project, backend)
     image, note = public_base(plan.lock.base)
     made = render(plan, base_image=image, base_note=note)
     if folder is not None:
-        _write(console, plan, made, folder)
+        write_build_context(console, plan, made, folder)
     document = {
         "schema": "builder/dockerfile/1",
         "verdict": "ok",
@@ -52,9 +52,11 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     return 0
 
 
-def _plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
+def locked_plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
+    """What is known of a locked backend's image without fetching a wheel."""
     import os
 
+    from builder.errors import BadInput, where_path
     from builder.image.values import Wheelhouse
     from builder.lock.files import lock_path, read_lock
     from builder.names import parse_backend
@@ -64,12 +66,21 @@ def _plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
     from builder.store import default_store
 
     loaded = load_project(find_project(project or Path.cwd()))
-    lock = read_lock(lock_path(loaded.root, parse_backend(backend)))
+    path = lock_path(loaded.root, parse_backend(backend))
+    lock = read_lock(path)
+    if lock.backend != backend:
+        raise BadInput(
+            f"{path.name} is not the lock of {backend}",
+            why=f"it says that it is for {lock.backend}",
+            fix=f"delete it, and lock with builder lock --backend {backend}",
+            where=where_path(path),
+        )
     work = Work(store=default_store(os.environ), environ=os.environ, reporter=console, offline=console.offline)
     return plan_image(loaded, lock, Wheelhouse(files={}), work)
 
 
-def _write(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:
+def write_build_context(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:
+    """Fetch the wheels and write a new folder that Docker can build."""
     import os
     from dataclasses import replace
     from functools import partial

@@ -32,9 +32,12 @@ _COMMON = "common"
 _NODE_CLASSES = "nodeclasses"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Backend:
-    """One backend: its backend.toml and its tables, those of matrices/common included."""
+    """One backend: its backend.toml and its tables, those of matrices/common included.
+
+    Compared by identity: it is loaded once, and what is derived from it is kept beside it.
+    """
 
     spec: BackendSpec
     files: tuple[tuple[str, Path], ...]
@@ -49,7 +52,7 @@ class Backend:
     @property
     def kinds(self) -> frozenset[str]:
         """Kinds there are tables of."""
-        return frozenset(kind for kind, _ in self.files)
+        return _kinds(self.files)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -58,11 +61,26 @@ class Backend:
 
     def of_kind(self, kind: str) -> tuple[Table, ...]:
         """The tables of one kind; `BadInput` when one is faulty."""
-        return tuple(_load_table(path) for own, path in self.files if own == kind)
+        return _of_kind(self, kind)
 
     def rows(self, kind: str) -> tuple[Row, ...]:
         """All rows of one kind, in file order."""
-        return tuple(row for table in self.of_kind(kind) for row in table.rows)
+        return _rows(self, kind)
+
+
+@lru_cache(maxsize=64)
+def _kinds(files: tuple[tuple[str, Path], ...]) -> frozenset[str]:
+    return frozenset(kind for kind, _ in files)
+
+
+@lru_cache(maxsize=512)
+def _of_kind(backend: Backend, kind: str) -> tuple[Table, ...]:
+    return tuple(_load_table(path) for own, path in backend.files if own == kind)
+
+
+@lru_cache(maxsize=512)
+def _rows(backend: Backend, kind: str) -> tuple[Row, ...]:
+    return tuple(row for table in backend.of_kind(kind) for row in table.rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,8 @@ def _about(question: Question, backend: Backend) -> tuple[str, ...]:
     for row in backend.rows("about"):
         version = question.packages.get(row.text("package") or "")
         bounds = row.text("versions")
+        if row.text("machine") not in (None, question.machine):
+            continue
         if version is not None and (bounds is None or matches(version.partition("+")[0], (bounds,))):
             found.append(_sentence(row))
     return tuple(found)

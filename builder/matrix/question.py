@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
@@ -40,9 +41,23 @@ SETTINGS = (
     "plugin-pjrt-api",
     "runtime-compat-id",
     "runtime-neff-features",
+    "wheel",
 )
 """Further keys: what was read from an image, an artefact or a log; also spelled as the variables they come from."""
 
+
+_ALIASES = {
+    "amdgpu": "driver",
+    "cc": "arch",
+    "compute_capability": "arch",
+    "glibc": "libc",
+    "gpu": "device",
+    "hdk": "driver",
+    "instance": "device",
+    "ipex": "intel-extension-for-pytorch",
+    "soc": "device",
+}
+"""Other words people use for a key; the name of a backend's toolkit is one for `toolkit`."""
 
 _DRIVER_PACKAGES = frozenset({"amdgpu-dkms", "aws-neuronx-dkms"})
 """Packages whose version is that of the kernel driver."""
@@ -79,11 +94,13 @@ class Question:
         return bool(getattr(self, key)) or (key == "libc" and self.os is not None)
 
 
+@lru_cache(maxsize=64)
 def known_packages(backend: Backend) -> frozenset[str]:
     """Every distribution the sets of a backend name."""
     return frozenset(name for row in backend.rows("set") for name in row.packages())
 
 
+@lru_cache(maxsize=64)
 def nameable_packages(backend: Backend) -> frozenset[str]:
     """Every distribution some table of a backend can say something about."""
     names = set(known_packages(backend))
@@ -101,6 +118,7 @@ def nameable_packages(backend: Backend) -> frozenset[str]:
     return frozenset(names | {family_name(name) for name in names})
 
 
+@lru_cache(maxsize=4096)
 def family_name(name: str) -> str:
     """A package without the spelling of its CUDA major or part: `nvidia-cudnn-cu13` → `cudnn`,
     `tensorrt-cu13-bindings` → `tensorrt`."""
@@ -117,8 +135,12 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
     parts: dict[str, str] = {}
     packages: dict[str, str] = {}
     extra: dict[str, str] = {}
-    known = nameable_packages(backend)
-    for key, raw in settings.items():
+    known = nameable_packages(backend) | {name for index in backend.spec.indexes for name in index.packages}
+    titles = {word for word in (backend.spec.toolkit or "").lower().split() if word != "software"}
+    for name, raw in settings.items():
+        key = _ALIASES.get(name.lower(), name)
+        if name.lower() in titles and name.lower() not in known:
+            key = "toolkit"
         value = raw.strip()
         if not value:
             raise BadInput(f"{key} has no value", fix=f"write {key}=VALUE, or leave it out")

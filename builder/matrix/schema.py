@@ -212,6 +212,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 {
                     "package": "text",
                     "versions": "text",
+                    "machine": "text",
                     "status": "text",
                     "licence": "text",
                     "modes": "texts",

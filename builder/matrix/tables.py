@@ -14,6 +14,7 @@ from typing import Any
 
 from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.grammar import fault_of
+from builder.matrix.reader import read_toml
 from builder.matrix.schema import CONFIDENCES, KINDS, Cell, ColumnType, Confidence, Kind
 from builder.matrix.versions import is_version, parse, specifier
 
@@ -21,6 +22,9 @@ __all__ = ["Row", "Source", "Table", "key_of", "parse_table", "require"]
 
 _HEADER = ("kind", "title", "key", "columns", "info", "lead", "role", "closed", "sources", "rows")
 _ROW = ("source", "confidence", "note")
+
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +67,7 @@ class Row:
     def mapping(self, column: str) -> Mapping[str, str]:
         """A cell of names and texts; empty when not known."""
         value = self.cells.get(column)
-        return value if isinstance(value, Mapping) else {}
+        return value if isinstance(value, MappingProxyType) else _NOTHING
 
     def packages(self) -> Mapping[str, str]:
         """The `packages` cell: distribution name to version cell."""
@@ -106,7 +110,7 @@ def parse_table(text: str, path: Path) -> tuple[Table | None, tuple[Fault, ...]]
     """The table of a file's text, and everything wrong with it; None when the form itself cannot be read."""
     faults = _Faults(path)
     try:
-        data = tomllib.loads(text)
+        data = read_toml(text)
     except tomllib.TOMLDecodeError as error:
         faults.add(f"not TOML: {error}", "")
         return None, tuple(faults.found)

@@ -14,14 +14,14 @@ from builder.audit.values import AuditReport
 from builder.errors import BadInput, Refused, Where
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
-from builder.image.dockerfile import run_line
+from builder.image.dockerfile import run_line, run_prefix
 from builder.image.labels import image_labels
 from builder.image.oci import assemble
 from builder.image.preview import Budget, LayerPlan, check_budget, preview
 from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
 from builder.lock.values import Lock, LockedPackage
 from builder.matrix import Runtime, load_backend
-from builder.names import LayoutRef, Reference, parse_ref
+from builder.names import LayoutRef, Reference, RegistryRef, parse_ref
 from builder.node import NodeClass, node_class
 from builder.pipeline.lock import lock_project, now
 from builder.pipeline.smoke import smoke_image
@@ -32,13 +32,14 @@ from builder.proof.values import Proof, worst_answer
 from builder.registry.open import open_repository
 from builder.registry.values import Repository
 from builder.release.licences import read_licences
+from builder.release.provenance import provenance_draft
 from builder.release.publish import publish
 from builder.release.sbom import sbom_draft
 from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from builder.release.tags import version_tag
 from builder.release.values import Draft
 from builder.smoke.values import SmokeReport
-from builder.wheels.fetch import fetch
+from builder.wheels.fetch import fetch, sound_wheels
 from builder.wheels.settings import read_index_settings
 
 __all__ = ["BuildOptions", "build", "plan_image", "target_for"]
@@ -132,7 +133,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
     tags: tuple[str, ...] = ()
     if options.publish and not refused:
         place = bench if destination is workbench else _open(destination, options, work)
-        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image)
+        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image, options.engine)
         image = record.step(
             "publish",
             partial(_publish, image, bench, place, destination, tag, drafts, options, work),
@@ -149,7 +150,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         smoke=smoke,
         tags=tags,
         budget=budget,
-        run_line=run_line(plan),
+        run_line=_run_line(plan, destination.with_tag(tag) if tags else None, options),
     )
 
 
@@ -169,7 +170,7 @@ def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work)
         lock=lock,
         wheelhouse=wheelhouse,
         runtime=plan.runtime,
-        labels=image_labels(project, lock, run_line=run_line(plan)),
+        labels=image_labels(project, lock, run_line=run_prefix(plan)),
         created=created,
     )
 
@@ -234,16 +235,17 @@ def _lock_verdict(outcome: LockOutcome) -> tuple[str, str]:
 def _audit(project: Project, lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
     """The wheels are fetched once, by hash; what is audited here is what the engines install."""
     wheelhouse = _fetch(lock.packages, work)
-    report = audit_lock(
-        lock,
-        wheelhouse.files,
-        backend=lock.backend,
-        reporter=work.reporter,
-        store=work.store,
-        exceptions=project.exceptions,
-        translations=project.options(lock.backend).translations,
-        today=datetime.now(tz=UTC).date(),
-    )
+    with sound_wheels(lock.packages, work.store):
+        report = audit_lock(
+            lock,
+            wheelhouse.files,
+            backend=lock.backend,
+            reporter=work.reporter,
+            store=work.store,
+            exceptions=project.exceptions,
+            translations=project.options(lock.backend).translations,
+            today=datetime.now(tz=UTC).date(),
+        )
     return wheelhouse, report
 
 
@@ -283,29 +285,20 @@ def _open(reference: Reference, options: BuildOptions, work: Work) -> Repository
 def _assemble(
     plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
 ) -> BuiltImage:
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
-    if options.engine == "docker":
-        return assemble_docker(
+    engine = partial(assemble_docker, docker=Docker.find(work.environ)) if options.engine == "docker" else assemble
+    with sound_wheels(plan.lock.packages, work.store):
+        return engine(
             plan,
-            docker=Docker.find(work.environ),
             target=bench,
             tag=None,
             store=work.store,
             reporter=work.reporter,
             reference=workbench,
-            open_repository=opener,
+            open_repository=partial(
+                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+            ),
             offline=work.offline,
         )
-    return assemble(
-        plan,
-        target=bench,
-        tag=None,
-        store=work.store,
-        reporter=work.reporter,
-        reference=workbench,
-        open_repository=opener,
-        offline=work.offline,
-    )
 
 
 def _size_verdict(budget: Budget) -> tuple[str, str]:
@@ -377,10 +370,19 @@ def _evidence(
     proofs: tuple[Proof, ...],
     smoke: SmokeReport | None,
     image: BuiltImage,
+    engine: EngineName,
 ) -> tuple[Draft, ...]:
     licences = read_licences(wheelhouse.files)
     drafts = [
         sbom_draft(lock, image=image.digest, name=project.name, version=project.version, licences=licences),
+        provenance_draft(
+            lock,
+            image=image.digest,
+            name=project.name,
+            version=project.version,
+            engine=engine,
+            source=project.source,
+        ),
         audit_draft(audit, image=image.digest, name=project.name),
         *(proof_draft(proof, name=project.name) for proof in proofs),
     ]
@@ -416,6 +418,13 @@ def _publish(
     return BuiltImage(
         reference=str(destination.with_tag(tag)), digest=image.digest, size=image.size, layers=image.layers
     )
+
+
+def _run_line(plan: ImagePlan, published: Reference | None, options: BuildOptions) -> str:
+    """How the image is started: what was published, else what the engine still has; empty where neither is there."""
+    if options.engine == "docker" and not isinstance(published, RegistryRef):
+        return run_line(plan)
+    return run_line(plan, published) if published else ""
 
 
 def _verdict(

@@ -23,6 +23,7 @@ from builder.project.load import FILE_NAME, TAG_FIELDS, load_project
 from builder.project.requirements import read_requirements
 from builder.project.table import parse_toml
 from builder.project.values import DEFAULT_TAG
+from builder.store import disk_errors
 
 __all__ = ["Rejected", "Survey", "render", "survey", "write_project"]
 
@@ -258,7 +259,7 @@ def write_project(folder: Path) -> tuple[Path, Survey]:
             where=where_path(pyproject, key="tool.builder"),
         )
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with disk_errors(path), path.open("x", encoding="utf-8") as file:
             file.write(render(found))
     except FileExistsError as error:
         raise Refused(

@@ -39,16 +39,20 @@ def find_project(start: Path) -> Path:
     if not start.is_dir():
         raise BadInput(f"no such project: {start}", fix="give a builder.toml, a pyproject.toml or their folder")
     folder = start.resolve()
+    without = None
     for candidate in (folder, *folder.parents):
         if (candidate / FILE_NAME).is_file():
             return candidate / FILE_NAME
         pyproject = candidate / "pyproject.toml"
         if pyproject.is_file() and "builder" in (parse_toml(pyproject)[0].get("tool") or {}):
             return pyproject
+        if without is None and pyproject.is_file():
+            without = pyproject
     raise BadInput(
         f"no project file in {start} or above",
-        why="looked for builder.toml and for [tool.builder] in pyproject.toml",
-        fix="`builder init` writes a commented builder.toml",
+        why="looked for builder.toml and for [tool.builder] in pyproject.toml"
+        + (f"; {without} has no such table" if without else ""),
+        fix="`builder init` writes a commented builder.toml" + (" from what that file says" if without else ""),
     )
 
 

@@ -126,7 +126,7 @@ class Layout:
     def put_blob(self, descriptor: Descriptor, source: BlobSource, *, mount_from: str | None = None) -> bool:
         """Store a blob unless it is there; a file of a content-addressed store is linked where the disk allows it."""
         target = self.blob_path(descriptor.digest)
-        if target.is_file() and target.stat().st_size == descriptor.size:
+        if self._claim(target, descriptor.size):
             return False
         self._create()
         with disk_errors(target):
@@ -144,7 +144,8 @@ class Layout:
                         file.write(chunk)
                     file.flush()
                     os.fsync(file.fileno())
-                _verify(descriptor.digest, Digest(hasher.hexdigest()), size, target, expected_size=descriptor.size)
+                origin = source.path if isinstance(source, FileSource) else target
+                _verify(descriptor.digest, Digest(hasher.hexdigest()), size, origin, expected_size=descriptor.size)
                 partial.chmod(0o644)
                 partial.replace(target)
             except BaseException:
@@ -156,26 +157,25 @@ class Layout:
         """Store a manifest, and the tag when given. `MissingContent` when something it points at is not here."""
         if tag is not None:
             parse_tag(tag)
-        self._store_manifest(manifest)
-        with self._index() as entries:
+        with self.index() as entries:  # what it points at cannot be cleared away before it is listed
+            self._store_manifest(manifest)
             _enter(entries, manifest, tag)
         return manifest.descriptor
 
     def put_referrers(self, manifests: Sequence[Manifest]) -> None:
         """Store manifests that have a subject, with one change of index.json."""
-        for manifest in manifests:
-            self._store_manifest(manifest)
-        with self._index() as entries:
+        with self.index() as entries:
             for manifest in manifests:
+                self._store_manifest(manifest)
                 _enter(entries, manifest, None)
 
     def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
         """Point the tag at a manifest of this layout, if it points at `expected` now; decided under the lock."""
         parse_tag(tag)
-        manifest = self.manifest(digest)
-        if manifest is None:
-            raise MissingContent(f"manifest {digest} is not in {self}", fix="publish the image there first")
-        with self._index() as entries:
+        with self.index() as entries:
+            manifest = self.manifest(digest)
+            if manifest is None:
+                raise MissingContent(f"manifest {digest} is not in {self}", fix="publish the image there first")
             now = next((e["digest"] for e in entries if (e.get("annotations") or {}).get(REF_NAME) == tag), None)
             found = None if now is None else Digest.parse(now)
             if found != expected:
@@ -184,6 +184,18 @@ class Layout:
         return manifest.descriptor
 
     # --- inside
+
+    def _claim(self, target: Path, size: int) -> bool:
+        """Whether a blob is there; noted as used now, so that it is not cleared away before a manifest names it."""
+        if not target.is_file() or target.stat().st_size != size:
+            return False
+        try:
+            with (self.path / "oci-layout").open("rb") as marker:
+                fcntl.flock(marker, fcntl.LOCK_SH)
+                os.utime(target)
+        except (FileNotFoundError, PermissionError):
+            return target.is_file()
+        return True
 
     def _store_manifest(self, manifest: Manifest) -> None:
         needed = (*pointed_blobs(manifest), *pointed_manifests(manifest))
@@ -233,7 +245,7 @@ class Layout:
             )
 
     @contextmanager
-    def _index(self) -> Iterator[list[dict[str, Any]]]:
+    def index(self) -> Iterator[list[dict[str, Any]]]:
         """The entries of index.json for changing, under the lock; written back when they changed."""
         self._create()
         with disk_errors(self.path), (self.path / "oci-layout").open("r+b") as marker:

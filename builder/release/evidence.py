@@ -40,6 +40,7 @@ _KINDS: Mapping[str, EvidenceKind] = {
     PredicateType.AUDIT: "audit",
     PredicateType.PROOF: "proof",
     PredicateType.PROMOTION: "promotion",
+    PredicateType.PROVENANCE: "provenance",
 }
 
 
@@ -194,6 +195,10 @@ def _judge(content: bytes, artifact_type: str, subject: Digest) -> tuple[Evidenc
     try:
         if kind == "promotion":
             read_promotion(content)
+        elif kind == "provenance":
+            from builder.release.provenance import read_provenance
+
+            read_provenance(content)
         elif kind in ("smoke", "audit", "proof"):
             from builder.release.statements import read_audit, read_proof, read_smoke  # a node that picks needs none
 

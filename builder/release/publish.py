@@ -36,13 +36,15 @@ def publish(
     target: Repository,
     tag: str | None,
     drafts: Sequence[Draft] = (),
+    referrers: bool = True,
     reporter: Reporter,
     workers: int = 4,
 ) -> Published:
     """Copy an image with everything attached to it, attach `drafts`, and tag it last.
 
     The tag appears only when all else is there. A tag that points at this digest is adopted, one that points elsewhere
-    is `TagTaken` before anything is sent. `source` and `target` may be one repository.
+    is `TagTaken` before anything is sent. `source` and `target` may be one repository. Without `referrers`, what is
+    attached to the image stays behind.
     """
     found = None
     if tag is not None:
@@ -52,7 +54,7 @@ def publish(
             raise TagTaken(tag, repository=str(target), digest=digest, found=found.digest)
     sent_blobs = sent_bytes = 0
     subject = found
-    elsewhere = source is not target
+    elsewhere = source is not target and referrers
     if subject is None or (elsewhere and source.referrers(digest)):
         copied = copy(source, target, digest, referrers=elsewhere, reporter=reporter, workers=workers)
         subject, sent_blobs, sent_bytes = copied.descriptor, copied.sent_blobs, copied.sent_bytes

@@ -20,7 +20,7 @@ from builder.names import Digest, Platform
 from builder.registry.manifests import canonical_json
 from builder.release.values import Draft, EvidenceType, Licence
 
-__all__ = ["sbom_draft"]
+__all__ = ["deb_purl", "sbom_draft", "wheel_purl"]
 
 
 def sbom_draft(
@@ -35,7 +35,7 @@ def sbom_draft(
     distro = lock.base.reference.removeprefix("debian:").partition("@")[0]
     debs = [_deb(package, distro) for package in lock.base.packages]
     root = _root(image, name, version, lock)
-    reference = {package.name: _wheel_purl(package) for package in lock.packages}
+    reference = {package.name: wheel_purl(package) for package in lock.packages}
     roots = {canonicalize_name(Requirement(line).name) for line in lock.requirements}
     dependencies = [
         {
@@ -91,7 +91,7 @@ def _root(image: Digest, name: str, version: str, lock: Lock) -> dict[str, Any]:
 
 
 def _wheel(package: LockedPackage, licence: Licence | None) -> dict[str, Any]:
-    purl = _wheel_purl(package)
+    purl = wheel_purl(package)
     component: dict[str, Any] = {
         "type": "library",
         "bom-ref": purl,
@@ -111,7 +111,8 @@ def _wheel(package: LockedPackage, licence: Licence | None) -> dict[str, Any]:
     return component
 
 
-def _wheel_purl(package: LockedPackage) -> str:
+def wheel_purl(package: LockedPackage) -> str:
+    """Package URL of a locked wheel."""
     return f"pkg:pypi/{quote(package.name)}@{quote(package.version, safe='')}"
 
 
@@ -128,11 +129,16 @@ def _base(base: LockedBase) -> dict[str, Any]:
     }
 
 
-def _deb(package: DebPackage, distro: str) -> dict[str, Any]:
-    purl = (
+def deb_purl(package: DebPackage, distro: str) -> str:
+    """Package URL of a Debian package; `distro` is the suite."""
+    return (
         f"pkg:deb/debian/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
         f"?arch={package.architecture}&distro={quote(distro)}"
     )
+
+
+def _deb(package: DebPackage, distro: str) -> dict[str, Any]:
+    purl = deb_purl(package, distro)
     return {
         "type": "library",
         "bom-ref": purl,

@@ -25,7 +25,7 @@ __all__ = [
     "Published",
 ]
 
-EvidenceKind = Literal["sbom", "audit", "smoke", "proof", "promotion", "other"]
+EvidenceKind = Literal["sbom", "audit", "smoke", "proof", "provenance", "promotion", "other"]
 """What a piece of evidence says; `other` is what somebody else attached (a signature, another tool's report)."""
 
 
@@ -34,6 +34,8 @@ class EvidenceType:
 
     CYCLONEDX = "application/vnd.cyclonedx+json"
     IN_TOTO = "application/vnd.in-toto+json"
+    DSSE = "application/vnd.dsse.envelope.v1+json"
+    SIGSTORE_BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 
 class PredicateType:
@@ -43,6 +45,7 @@ class PredicateType:
     AUDIT = "urn:builder:audit:1"
     PROOF = "urn:builder:proof:1"
     PROMOTION = "urn:builder:promotion:1"
+    PROVENANCE = "https://slsa.dev/provenance/v1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -74,6 +74,7 @@ def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder,
     steps = {step["name"]: step["verdict"] for step in found["steps"]}
     assert list(steps)[:3] == ["lock", "audit", "image"]
     assert "failed" not in steps.values()
+    assert found["run"].startswith("skopeo copy oci:dist/image:demo docker-daemon:cpu-inference:demo && docker run")
     inspected = subprocess.run(
         [program("skopeo"), "inspect", "--format", "{{.Digest}}", f"oci:{project / 'dist/image'}:demo"],
         capture_output=True,
@@ -108,6 +109,7 @@ def test_a_docker_engine_runs_what_the_built_in_engine_pushed(
 ) -> None:
     project = copy_of_example(tmp_path / "here")
     found = build(run_builder, project, f"{registry_host}/e2e/cpu-inference:pushed")
+    assert found["run"].endswith(f" {registry_host}/e2e/cpu-inference:pushed")
     image = f"{registry_host}/e2e/cpu-inference@{found['image']['digest']}"
     subprocess.run(
         [program("docker"), "--host", docker_host, "pull", "--quiet", image], capture_output=True, check=True

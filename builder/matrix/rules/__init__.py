@@ -24,8 +24,15 @@ from builder.matrix.rules.frameworks import (
     framework_python,
     framework_set,
 )
-from builder.matrix.rules.members import framework_parts, package_pins, release_members, shared_packages
+from builder.matrix.rules.members import (
+    framework_parts,
+    package_known,
+    package_pins,
+    release_members,
+    shared_packages,
+)
 from builder.matrix.rules.runtime import hsa_override, neff_features, pjrt_api, require_met, runtime_compat
+from builder.matrix.rules.wheels import wheel_tag
 from builder.matrix.values import RuleVerdict
 
 __all__ = ["RULES", "Rule"]
@@ -95,6 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="framework-parts", keys=("packages",), kinds=("set",), check=framework_parts),
     Rule(name="release-members", keys=("packages",), kinds=("release",), check=release_members),
     Rule(name="shared-packages", keys=("packages",), kinds=("set",), check=shared_packages),
+    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known),
     Rule(name="package-pins", keys=("packages",), kinds=("pins",), check=package_pins),
     Rule(
         name="forward-compatibility",
@@ -108,5 +116,6 @@ RULES: tuple[Rule, ...] = (
     Rule(name="runtime-compat", keys=("settings",), kinds=("set",), check=runtime_compat),
     Rule(name="neff-features", keys=("settings",), kinds=("set",), check=neff_features),
     Rule(name="pjrt-api", keys=("settings",), kinds=("set",), check=pjrt_api),
+    Rule(name="wheel-tag", keys=("settings",), kinds=("os",), check=wheel_tag),
     Rule(name="framework-libc", keys=("packages", "libc"), kinds=("set",), check=framework_libc),
 )

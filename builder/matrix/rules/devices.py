@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 
 from builder.matrix.load import Backend, siblings
 from builder.matrix.question import Question
@@ -56,10 +57,12 @@ def _names(row: Row) -> tuple[str, ...]:
     return (row.text("target") or "", *(row.texts("products") or ()))
 
 
+@lru_cache(maxsize=8192)
 def _compact(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
+@lru_cache(maxsize=8192)
 def _words(name: str) -> frozenset[str]:
     """Words of a product name without the maker's."""
     return frozenset(re.split(r"[^a-z0-9.]+", name.casefold())) - _MAKERS

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from builder.matrix.grammar import alternatives
 from builder.matrix.load import Backend
-from builder.matrix.question import Question, family_name
+from builder.matrix.question import Question, family_name, nameable_packages
 from builder.matrix.rules.frameworks import chosen_rows
 from builder.matrix.sets import agrees, describe, set_tables, touches
 from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key, specifier, within
 
-__all__ = ["framework_parts", "package_pins", "release_members", "shared_packages"]
+__all__ = ["framework_parts", "package_known", "package_pins", "release_members", "shared_packages"]
 
 _PARTS = ("cudnn", "nccl", "triton")
 
@@ -116,6 +116,24 @@ def _any_release(
         why=f"no {backend.spec.toolkit} release has all of them: {spread}",
         source=next(iter(homes.values()))[-1].source.text,
         fix="versions of one release",
+    )
+
+
+def package_known(question: Question, backend: Backend) -> RuleVerdict | None:
+    """A package that only an index of the backend names: nothing is said of its versions.
+
+    Source: backend.toml, which packages may come from which index.
+    """
+    known = nameable_packages(backend)
+    stray = [f"{name} {version}" for name, version in question.packages.items() if name not in known]
+    if not stray:
+        return None
+    return RuleVerdict(
+        rule="package-known",
+        verdict="unknown",
+        why=f"no table says anything of {', '.join(stray)}",
+        source=backend.spec.source,
+        fix="leave it out to judge the rest",
     )
 
 

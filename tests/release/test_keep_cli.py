@@ -1,0 +1,131 @@
+"""`builder copy` and `builder gc` as processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.events import SilentReporter
+from builder.names import RegistryRef, parse_ref
+from builder.registry import Layout, open_repository
+from builder.registry.manifests import canonical_json
+from builder.registry.values import Manifest, MediaType
+from builder.release.evidence import attach
+from builder.release.statements import audit_draft, smoke_draft
+from tests.conftest import RunBuilder
+from tests.registry.samples import image
+from tests.release import samples
+from tests.schemas import document, error
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "dist")
+
+
+def with_evidence(layout: Layout, text: str, tag: str) -> Manifest:
+    made = image(layout, text=text, tag=tag)
+    drafts = [
+        audit_draft(samples.audit(), image=made.digest, name="demo"),
+        smoke_draft(samples.smoke(made.digest), name="demo"),
+    ]
+    attach(layout, made.descriptor, drafts)
+    return made
+
+
+@pytest.mark.registry
+def test_an_image_goes_round_with_its_evidence(
+    run_builder: RunBuilder, layout: Layout, registry_host: str, repository_name: str, tmp_path: Path
+) -> None:
+    made = with_evidence(layout, "one", "1.0")
+    first, second = f"{registry_host}/{repository_name}", f"{registry_host}/{repository_name}/other"
+    sent = document(run_builder("copy", "oci:dist:1.0", first, "--json"), "copy")
+    assert (sent["verdict"], sent["ref"], sent["digest"]) == ("copied", f"{first}:1.0", str(made.digest))
+    assert sorted(piece["kind"] for piece in sent["evidence"]) == ["audit", "smoke"]
+    across = document(run_builder("copy", f"{first}:1.0", f"{second}:2.0", "--json"), "copy")
+    assert (across["digest"], across["tags"], across["sent_blobs"]) == (str(made.digest), ["2.0"], 0)
+    back = document(run_builder("copy", f"{second}@{made.digest}", "oci:back", "--json"), "copy")
+    assert (back["tags"], len(back["evidence"])) == ([], 2)
+    returned = Layout(tmp_path / "back")
+    assert returned.manifest(made.digest) == made
+    assert {entry.digest for entry in returned.referrers(made.digest)} == {
+        entry.digest for entry in layout.referrers(made.digest)
+    }
+    again = document(run_builder("copy", "oci:dist:1.0", first, "--json"), "copy")
+    assert (again["verdict"], again["sent_blobs"]) == ("present", 0)
+    bare = document(run_builder("copy", f"{first}:1.0", "oci:bare", "--no-referrers", "--json"), "copy")
+    assert bare["evidence"] == []
+
+
+@pytest.mark.registry
+def test_an_index_is_copied_with_all_its_images(
+    run_builder: RunBuilder, layout: Layout, registry_host: str, repository_name: str
+) -> None:
+    children = [with_evidence(layout, text, text) for text in ("amd64", "arm64")]
+    entries = [
+        {**child.descriptor.to_json(), "platform": {"os": "linux", "architecture": arch}}
+        for child, arch in zip(children, ("amd64", "arm64"), strict=True)
+    ]
+    index = canonical_json({"schemaVersion": 2, "mediaType": MediaType.INDEX, "manifests": entries})
+    layout.put_manifest(Manifest(MediaType.INDEX, index), tag="multi")
+    place = f"{registry_host}/{repository_name}"
+    document(run_builder("copy", "oci:dist:multi", place, "--json"), "copy")
+    target = open_repository(RegistryRef(registry_host, repository_name), environ={}, reporter=SilentReporter())
+    for child in children:
+        assert target.manifest(child.digest) == child
+        assert len(target.referrers(child.digest)) == 2
+
+
+def test_a_tag_moves_only_when_that_is_asked_for(run_builder: RunBuilder, layout: Layout) -> None:
+    image(layout, text="one", tag="one")
+    two = image(layout, text="two", tag="two")
+    assert run_builder("copy", "oci:dist:one", "oci:out:1").returncode == 0
+    done = run_builder("copy", "oci:dist:two", "oci:out:1", "--json")
+    found = document(done, "copy")
+    assert (done.returncode, found["verdict"], found["kind"]) == (1, "refused", "tag-taken")
+    moved = document(run_builder("copy", "oci:dist:two", "oci:out:1", "--move-tag", "--json"), "copy")
+    assert (moved["digest"], moved["tags"]) == (str(two.digest), ["1"])
+
+
+def test_what_is_not_there_is_not_copied(run_builder: RunBuilder, layout: Layout) -> None:
+    made = image(layout, tag="one")
+    assert "there is no image" in error(run_builder("copy", "oci:dist:onw", "oci:out", "--json"), 2)["what"]
+    other = f"oci:out@{made.digest}".replace("sha256:", "sha256:" + "0" * 4)[: len(f"oci:out@{made.digest}")]
+    assert "another image" in error(run_builder("copy", "oci:dist:one", other, "--json"), 2)["what"]
+
+
+def test_gc_of_a_layout_says_what_goes_and_then_it_is_gone(
+    run_builder: RunBuilder, layout: Layout, tmp_path: Path
+) -> None:
+    old = with_evidence(layout, "old", "1.0")
+    new = with_evidence(layout, "new", "1.0")
+    young = document(run_builder("gc", "oci:dist", "--json"), "gc")
+    assert young["places"] == [{"place": "oci:dist", "removed": []}]
+    would = document(run_builder("gc", "oci:dist", "--min-age", "0", "--dry-run", "--json"), "gc")
+    assert would["dry_run"]
+    assert Layout(tmp_path / "dist").manifest(old.digest) == old
+    gone = document(run_builder("gc", "oci:dist", "--min-age", "0", "--json"), "gc")
+    assert gone["places"] == would["places"]
+    assert gone["freed"] > 0
+    assert Layout(tmp_path / "dist").manifest(old.digest) is None
+    listed = document(run_builder("images", "oci:dist", "--json"), "images")
+    assert [row["digest"] for row in listed["images"]] == [str(new.digest)]
+    assert len(listed["images"][0]["evidence"]) == 2
+
+
+def test_gc_of_the_store(run_builder: RunBuilder, tmp_path: Path) -> None:
+    left = tmp_path / "store/tmp/half.whl.part"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    assert document(run_builder("gc", "--json"), "gc")["freed"] == 0
+    text = run_builder("gc", "--min-age", "0")
+    assert "left by an interrupted command" in text.stdout
+    assert not left.exists()
+
+
+def test_a_registry_clears_itself(run_builder: RunBuilder) -> None:
+    assert "is not a layout" in error(run_builder("gc", "registry.example/app", "--json"), 2)["what"]
+    assert parse_ref("registry.example/app")

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 from builder.audit.audit import audit_lock
 from builder.audit.values import AuditReport
 from builder.errors import BadInput, Refused, Where
+from builder.image.buildah import Buildah, assemble_buildah
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import run_line
@@ -45,7 +46,7 @@ __all__ = ["BuildOptions", "build", "plan_image", "target_for"]
 
 T = TypeVar("T")
 
-EngineName = Literal["oci", "docker"]
+EngineName = Literal["oci", "docker", "buildah"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,6 +280,18 @@ def _assemble(
         return assemble_docker(
             plan,
             docker=Docker.find(work.environ),
+            target=bench,
+            tag=None,
+            store=work.store,
+            reporter=work.reporter,
+            reference=workbench,
+            open_repository=opener,
+            offline=work.offline,
+        )
+    if options.engine == "buildah":
+        return assemble_buildah(
+            plan,
+            buildah=Buildah.find(work.environ),
             target=bench,
             tag=None,
             store=work.store,

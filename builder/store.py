@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,7 +88,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 why=str(error.strerror),
                 fix="free some space, or point BUILDER_STORE elsewhere",
             ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
             raise NoRoom(
                 f"cannot write {path}", why=str(error.strerror), fix="make the folder writable, or choose another"
             ) from error
@@ -121,9 +122,22 @@ class Store:
         """Where the blob is, or would be."""
         return self.root / "sha256" / digest.hex[:2] / digest.hex[2:]
 
-    def has(self, digest: Digest) -> bool:
-        """Whether the blob is here. Its bytes were verified when it was stored."""
-        return self.path(digest).is_file()
+    def has(self, digest: Digest, *, size: int | None = None) -> bool:
+        """Whether the blob is here. Its bytes were verified when it was stored; with `size`, its length is now."""
+        try:
+            status = self.path(digest).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISREG(status.st_mode) and size in (None, status.st_size)
+
+    def drop_damaged(self, digest: Digest) -> bool:
+        """Read the blob once more, and remove it when its bytes are no longer those that were verified."""
+        path = self.path(digest)
+        if not self.has(digest) or Digest.of_file(path) == digest:
+            return False
+        with disk_errors(path):
+            path.unlink(missing_ok=True)
+        return True
 
     @contextmanager
     def partial(self, name: str = "") -> Iterator[Path]:

@@ -5,7 +5,6 @@ The tests call the same functions and compare, so that a page which says somethi
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,10 @@ from pathlib import Path
 
 import click
 
-from builder.cli.main import COMMANDS, cli
+from builder.cli.main import cli
+from builder.matrix import load_tables
+from builder.matrix.load import load_table_file
+from builder.matrix.pages import backend_page, index_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 WIDTH = 100
@@ -33,7 +35,17 @@ def generated() -> dict[Path, str]:
     return {
         page: replace_section(page.read_text(encoding="utf-8"), "commands", command_reference()),
         DOCS / "decisions" / "README.md": decision_index(),
+        **matrix_pages(),
     }
+
+
+def matrix_pages() -> dict[Path, str]:
+    """The tables as pages: one a backend, and an index with the common ones."""
+    tables = load_tables()
+    common = tuple(load_table_file(path) for path in sorted((tables.root / "common").glob("*.toml")))
+    folder = DOCS / "matrix"
+    pages = {folder / f"{name}.md": backend_page(tables.backend(name)) for name in tables.names}
+    return {folder / "README.md": index_page(tables, common), **pages}
 
 
 def replace_section(text: str, name: str, body: str) -> str:
@@ -58,8 +70,6 @@ def _walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path[-1])
         for name in command.list_commands(context):
-            if command is cli and importlib.util.find_spec(COMMANDS[name][0]) is None:
-                continue
             child = command.get_command(context, name)
             if child is not None:
                 yield from _walk(child, (*path, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,9 +14,8 @@ import pytest
 from builder import __version__
 from builder.cli.main import COMMANDS, cli
 from tests.conftest import RunBuilder
+from tests.lock.indexes import make_wheel
 from tests.schemas import FOLDER, document, error, schema
-
-LANDED = [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]
 
 
 def test_the_version(run_builder: RunBuilder) -> None:
@@ -32,14 +30,14 @@ def test_help_names_every_command(run_builder: RunBuilder) -> None:
         assert any(line.split()[:1] == [name] and text[:30] in line for line in result.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", LANDED)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_says_of_itself_what_the_overview_says(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert command.get_short_help_str(limit=200) == COMMANDS[name][1]
 
 
-@pytest.mark.parametrize("name", LANDED)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_the_shared_options(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
@@ -100,6 +98,47 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(builder_environment: d
     )
     os.close(write)
     assert (result.returncode, result.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["audit", "file/x-1-py3-none-any.whl", "--backend", "cpu"], "no such file"),
+        (["smoke", "oci:file/x:1"], "file/x"),
+        (["prove", "oci:file/x:1", "--node-class", "h100"], "file/x"),
+        (["audit", "LONG.whl", "--backend", "cpu"], "LONG"),
+        (["init", "file"], "no such folder"),
+        (["lock", "--backend", "cpu", "--project", "LONG"], "LONG"),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_exit_2_and_no_traceback(
+    run_builder: RunBuilder, tmp_path: Path, arguments: list[str], named: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    long = "x" * 300
+    result = run_builder(*(word.replace("LONG", long) for word in arguments), "--json")
+    assert result.stderr == ""
+    assert named.replace("LONG", long) in error(result, 2)["what"]
+
+
+def test_a_store_that_is_a_file_is_exit_3_and_no_traceback(run_builder: RunBuilder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    make_wheel(tmp_path / "links", "leaf", "1.0")
+    (tmp_path / "builder.toml").write_text('name = "svc"\nversion = "1"\nrequirements = ["leaf"]\n')
+    environ = {"BUILDER_STORE": str(tmp_path / "file"), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "links")}
+    result = run_builder("lock", "--backend", "cpu", "--json", env=environ)
+    assert result.stderr == ""
+    assert error(result, 3)["kind"] == "no-room"
+
+
+def test_text_and_json_are_printed_in_any_locale(run_builder: RunBuilder, tmp_path: Path) -> None:
+    folder = tmp_path / "dienst-\u00e9\u2192"
+    folder.mkdir()
+    result = run_builder("init", folder, "--json", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert json.loads(result.stdout)["path"] == str(folder / "builder.toml")
+    (folder / "builder.toml").unlink()
+    result = run_builder("init", folder, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_the_second_name_is_the_build_command(builder_environment: dict[str, str]) -> None:

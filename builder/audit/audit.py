@@ -17,10 +17,10 @@ from builder.audit.facts import WheelFacts
 from builder.audit.graph import InstalledFile, chains_of, installed_files, same_paths, same_sonames
 from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
 from builder.audit.policy import AuditException, AuditPolicy, judge_wheel, load_audit_policy
-from builder.audit.tables import Tables, load_tables
+from builder.audit.tables import Tables, load_tables, load_translations
 from builder.audit.values import AuditReport, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
-from builder.errors import BadInput, where_path
+from builder.errors import BadInput, did_you_mean, where_path
 from builder.events import Reporter
 from builder.lock.policy import PackagePolicy, load_package_policy
 from builder.lock.values import Lock, LockedPackage
@@ -28,9 +28,19 @@ from builder.names import Digest
 from builder.store import Store
 from builder.wheels.archive import WheelArchive
 
-__all__ = ["RULES_VERSION", "Rules", "audit_folder", "audit_lock", "audit_wheel", "audit_wheels", "load_rules"]
+__all__ = [
+    "RULES_VERSION",
+    "Rules",
+    "audit_folder",
+    "audit_lock",
+    "audit_wheel",
+    "audit_wheels",
+    "judged_target",
+    "load_rules",
+    "provided_by",
+]
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raised when the same facts lead to another verdict."""
 
 
@@ -75,6 +85,7 @@ def audit_wheel(
     digest: Digest | None = None,
     rules: Rules | None = None,
     exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
     today: date | None = None,
 ) -> TargetAudit:
     """Audit one wheel file. `environment` is the target's marker environment (`builder.audit.environment`).
@@ -85,8 +96,14 @@ def audit_wheel(
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
     facts = rules.scanner.facts(path, filename, digest=digest, store=store)
-    claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
-    return _target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
+    claims = claims_of(
+        facts,
+        tables=rules.tables,
+        packages=rules.packages,
+        environment=environment,
+        provided=provided_by(translations, backend),
+    )
+    return judged_target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
 
 
 def audit_wheels(
@@ -98,12 +115,15 @@ def audit_wheels(
     reporter: Reporter,
     jobs: int | None = None,
     exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
     today: date | None = None,
 ) -> AuditReport:
     """Audit wheels on their own, as if each were locked alone; in the order given: (path, wheel file name)."""
     found = tuple(wheels)
     rules = load_rules()
     waived = tuple(exceptions)
+    declared = tuple(translations)
+    provided_by(declared, backend)
 
     def one(wheel: tuple[Path, str]) -> TargetAudit:
         path, filename = wheel
@@ -115,6 +135,7 @@ def audit_wheels(
             store=store,
             rules=rules,
             exceptions=waived,
+            translations=declared,
             today=today,
         )
         advance(path.stat().st_size)
@@ -135,6 +156,7 @@ def audit_folder(
     reporter: Reporter,
     jobs: int | None = None,
     exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
     today: date | None = None,
 ) -> AuditReport:
     """Audit every wheel of a folder and its subfolders, by name."""
@@ -149,6 +171,7 @@ def audit_folder(
         reporter=reporter,
         jobs=jobs,
         exceptions=exceptions,
+        translations=translations,
         today=today,
     )
 
@@ -162,6 +185,7 @@ def audit_lock(
     store: Store | None = None,
     jobs: int | None = None,
     exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
     today: date | None = None,
 ) -> AuditReport:
     """Audit every wheel of a lock, and what shows only between them. `files` maps wheel file names to paths
@@ -175,13 +199,16 @@ def audit_lock(
     chains = chains_of(lock)
     present = {package.name: package for package in lock.packages}
     environment = marker_environment(lock.python, lock.arch)
+    provided = provided_by(translations, backend)
 
     def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
         path = files[package.file]
         facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
-        claims = claims_of(facts, tables=rules.tables, packages=rules.packages, environment=environment)
+        claims = claims_of(
+            facts, tables=rules.tables, packages=rules.packages, environment=environment, provided=provided
+        )
         kept = tuple(_as_locked(claim, package, present) for claim in claims)
-        audit = _target(
+        audit = judged_target(
             facts,
             tuple(claim for claim in kept if claim is not None),
             package.sha256,
@@ -190,6 +217,7 @@ def audit_lock(
             chain=chains.get(package.name, ()),
             exceptions=waived,
             today=today,
+            glibc=lock.glibc,
         )
         with WheelArchive.open(path, filename=package.file, inspect=True) as archive:
             installed = installed_files(archive)
@@ -212,6 +240,25 @@ def audit_lock(
     )
 
 
+def provided_by(translations: Iterable[str], backend: str) -> dict[str, str]:
+    """Stem of a library to the declared layer that stands in for it, in images of `backend`.
+
+    `BadInput` for a name that is not in the table, or is there for other backends.
+    """
+    known = {row.name: row for row in load_translations()}
+    found: dict[str, str] = {}
+    for name in translations:
+        row = known.get(name)
+        if row is None or row.backend != backend:
+            raise BadInput(
+                f"no translation layer {name!r} for {backend}",
+                why=f"it is for {row.backend}" if row else "checks/policies/translations.toml has no such row",
+                fix=did_you_mean(name, [item.name for item in known.values() if item.backend == backend]),
+            )
+        found.update(dict.fromkeys((*row.libraries, *row.own), name))
+    return found
+
+
 def _as_locked(claim: Claim, package: LockedPackage, present: Mapping[str, LockedPackage]) -> Claim | None:
     """A claim about metadata in the light of what the lock holds; None when the lock resolved it away."""
     if not claim.requirement:
@@ -223,7 +270,7 @@ def _as_locked(claim: Claim, package: LockedPackage, present: Mapping[str, Locke
     return claim
 
 
-def _target(
+def judged_target(
     facts: WheelFacts,
     claims: tuple[Claim, ...],
     digest: Digest,
@@ -233,7 +280,9 @@ def _target(
     chain: tuple[str, ...] = (),
     exceptions: Iterable[AuditException] = (),
     today: date | None = None,
+    glibc: str | None = None,
 ) -> TargetAudit:
+    """The audit of one wheel from its facts and what they claim."""
     judgement = judge_wheel(
         facts,
         claims,
@@ -243,6 +292,7 @@ def _target(
         chain=chain,
         exceptions=exceptions,
         today=today,
+        glibc=glibc,
     )
     return TargetAudit(
         name=facts.name,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from builder.audit.compare import Comparison, Profile
 from builder.audit.values import AuditReport, Finding, TargetAudit
 
-__all__ = ["audit_document"]
+__all__ = ["audit_document", "comparison_document"]
 
 
 def audit_document(report: AuditReport) -> dict[str, Any]:
@@ -19,6 +20,36 @@ def audit_document(report: AuditReport) -> dict[str, Any]:
         "targets": [_target(target) for target in report.targets],
         "findings": [_finding(finding) for finding in report.graph_findings],
     }
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """`builder/audit-diff/1` (docs/schemas/audit-diff.json); `verdict` is same, changed or worse."""
+    changed = "changed" if comparison.changes else "same"
+    return {
+        "schema": "builder/audit-diff/1",
+        "verdict": "worse" if comparison.worse else changed,
+        "backend": comparison.backend,
+        "policy": comparison.policy,
+        "changes": [
+            {
+                "name": change.name,
+                "old": _profile(change.old),
+                "new": _profile(change.new),
+                "worse": change.worse,
+                "differs": [
+                    {"aspect": turn.aspect, "added": list(turn.added), "removed": list(turn.removed)}
+                    for turn in change.turns
+                ],
+            }
+            for change in comparison.changes
+        ],
+    }
+
+
+def _profile(profile: Profile | None) -> dict[str, Any] | None:
+    if profile is None:
+        return None
+    return {"version": profile.version, "file": profile.file, "level": profile.level}
 
 
 def _target(target: TargetAudit) -> dict[str, Any]:

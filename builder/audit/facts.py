@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ApiUse", "DeviceCode", "DlopenName", "ElfFacts", "How", "MemberFact", "PythonUse", "WheelFacts"]
+__all__ = [
+    "ApiUse",
+    "DeviceCode",
+    "DlopenName",
+    "ElfFacts",
+    "How",
+    "MemberFact",
+    "PythonUse",
+    "WheelFacts",
+    "elf_from_json",
+    "member_from_json",
+]
 
 DeviceKind = Literal["fatbin", "cubin", "bundle", "compressed-bundle", "amdgpu", "ascend"]
 
@@ -126,6 +137,8 @@ class WheelFacts:
     duplicates: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     """What makes it unsafe to install, or unreadable in part."""
+    record: tuple[str, ...] = ()
+    """Where RECORD and the archive disagree."""
     paths: int = 0
     """Number of files."""
 
@@ -141,14 +154,12 @@ class WheelFacts:
             version=value["version"],
             file=value["file"],
             requires_dist=tuple(value["requires_dist"]),
-            elf=tuple(_elf(item) for item in value["elf"]),
+            elf=tuple(elf_from_json(item) for item in value["elf"]),
             python=tuple(PythonUse(**item) for item in value["python"]),
-            members=tuple(
-                MemberFact(**{**item, "device": _device(item["device"]) if item["device"] else None})
-                for item in value["members"]
-            ),
+            members=tuple(member_from_json(item) for item in value["members"]),
             duplicates=tuple(value["duplicates"]),
             faults=tuple(value["faults"]),
+            record=tuple(value["record"]),
             paths=value["paths"],
         )
 
@@ -157,7 +168,13 @@ def _device(item: Mapping[str, Any]) -> DeviceCode:
     return DeviceCode(**{**item, "targets": tuple(item["targets"])})
 
 
-def _elf(item: Mapping[str, Any]) -> ElfFacts:
+def member_from_json(item: Mapping[str, Any]) -> MemberFact:
+    """One member as `dataclasses.asdict` wrote it."""
+    return MemberFact(**{**item, "device": _device(item["device"]) if item["device"] else None})
+
+
+def elf_from_json(item: Mapping[str, Any]) -> ElfFacts:
+    """One ELF file as `dataclasses.asdict` wrote it."""
     value: dict[str, Any] = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in item.items()}
     value["version_needs"] = {library: tuple(names) for library, names in item["version_needs"].items()}
     value["dlopen"] = tuple(DlopenName(**entry) for entry in item["dlopen"])

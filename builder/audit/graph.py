@@ -14,7 +14,7 @@ from builder.audit.values import Finding
 from builder.lock.values import Lock
 from builder.wheels.archive import WheelArchive
 
-__all__ = ["InstalledFile", "chains_of", "installed_files", "same_paths", "same_sonames"]
+__all__ = ["InstalledFile", "chains_of", "installed_files", "same_paths", "same_sonames", "shortest_chains"]
 
 _SHOWN = 5
 
@@ -39,6 +39,11 @@ def chains_of(lock: Lock) -> dict[str, tuple[str, ...]]:
             continue
         if name in requires:
             roots.append(name)
+    return shortest_chains(requires, roots)
+
+
+def shortest_chains(requires: Mapping[str, Iterable[str]], roots: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Name to the shortest way to it, a root first; names that no root leads to are absent."""
     found: dict[str, tuple[str, ...]] = {}
     queue: deque[tuple[str, ...]] = deque((root,) for root in dict.fromkeys(roots))
     while queue:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from types import MappingProxyType
 
 from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,7 +22,7 @@ from builder.audit.tables import Library, Tables, library_stem
 from builder.audit.values import Archs
 from builder.lock.policy import PackagePolicy
 
-__all__ = ["TOKENS", "Claim", "archs_of", "claims_of", "tokens_of"]
+__all__ = ["TOKENS", "Claim", "applies", "archs_of", "claims_of", "promised_machine", "tokens_of"]
 
 TOKENS = (
     "hard",
@@ -68,6 +69,17 @@ _PLUGIN_WORDS = (
 )
 """Parts of the name of a file that is loaded only when its backend is chosen."""
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_MACHINE_TAGS = (
+    ("x86_64", "x86_64"),
+    ("aarch64", "aarch64"),
+    ("i686", "i386"),
+    ("armv7l", "arm"),
+    ("ppc64le", "ppc64"),
+    ("s390x", "s390x"),
+    ("riscv64", "riscv64"),
+    ("loongarch64", "loongarch64"),
+)
 _TARGET_BACKENDS = {"sm": "cuda", "co": "cuda", "gf": "rocm"}
 _DEVICE_BACKENDS = {"fatbin": "cuda", "cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}
 _DEVELOPER_EXTRAS = frozenset(
@@ -98,10 +110,19 @@ class Claim:
 
 
 def claims_of(
-    facts: WheelFacts, *, tables: Tables, packages: PackagePolicy, environment: Mapping[str, str]
+    facts: WheelFacts,
+    *,
+    tables: Tables,
+    packages: PackagePolicy,
+    environment: Mapping[str, str],
+    provided: Mapping[str, str] = _NOTHING,
 ) -> tuple[Claim, ...]:
-    """Every claim, strongest tokens first; `environment` is the marker environment of the target (PEP 508)."""
-    judge = _Judge(facts, tables)
+    """Every claim, strongest tokens first; `environment` is the marker environment of the target (PEP 508).
+
+    `provided` maps stems of libraries to the translation layer that stands in for them: using these is reported, and
+    not held against the wheel. Carrying the real ones is.
+    """
+    judge = _Judge(facts, tables, provided)
     metadata = tuple(_metadata(facts, packages, environment))
     found = [
         *judge.linked(),
@@ -165,9 +186,10 @@ def _number(target: str) -> tuple[int, str]:
 class _Judge:
     """One wheel's ELF files as a whole: who provides what, who loads whom."""
 
-    def __init__(self, facts: WheelFacts, tables: Tables) -> None:
+    def __init__(self, facts: WheelFacts, tables: Tables, provided: Mapping[str, str]) -> None:
         self._facts = facts
         self._tables = tables
+        self._provided = provided
 
     @cached_property
     def _providers(self) -> dict[str, ElfFacts]:
@@ -246,20 +268,23 @@ class _Judge:
             libraries = [(name, tag, self._needed_library(elf, name)) for name, tag in wanted]
             own = {library.backend for _, _, library in libraries if library and not library.shared}
             note = f" ({elf.machine})" if self._is_foreign_machine(elf) else ""
-            missing: dict[tuple[str, str, str], list[str]] = {}
+            missing: dict[tuple[str, str, str, str], list[str]] = {}
             for name, tag, library in libraries:
                 if library is None or (library.shared and library.backend not in own) or name in self._providers:
                     continue
                 token = "via" if library.framework else "hard-plugin" if self._is_plugin(elf) else "hard"
-                missing.setdefault((library.backend, token, tag), []).append(name)
-            for (backend, token, tag), names in missing.items():
+                layer = self._provided.get(library.stem, "")
+                missing.setdefault((library.backend, token, tag, layer), []).append(name)
+            for (backend, token, tag, layer), names in missing.items():
+                by = f", provided by {layer}" if layer else ""
                 yield Claim(
                     backend=backend,
                     token=token,
                     path=elf.path,
-                    evidence=f"{tag} {', '.join(names)}{note}{_search(elf)}",
+                    evidence=f"{tag} {', '.join(names)}{note}{_search(elf)}{by}",
+                    decided=not layer,
                 )
-            yield from self._underlinked(elf, own | {backend for backend, _, _ in missing}, note)
+            yield from self._underlinked(elf, own | {backend for backend, _, _, _ in missing}, note)
             for name in elf.auxiliaries:
                 library = self._tables.library(name)
                 if library is not None and name not in self._providers:
@@ -283,13 +308,16 @@ class _Judge:
             library = self._tables.libraries.get(use.library)
             if library is None or not use.undefined or library.backend in linked:
                 continue
+            layer = self._provided.get(use.library, "")
+            by = f", provided by {layer}" if layer else ""
             if any(self._provides(name, library.backend) for name in elf.needed):
                 continue
             yield Claim(
                 backend=library.backend,
                 token="hard-plugin" if self._is_plugin(elf) else "hard",
                 path=elf.path,
-                evidence=f"undefined {', '.join(use.undefined[:3])} with no needed library to define them{note}",
+                evidence=f"undefined {', '.join(use.undefined[:3])} with no needed library to define them{note}{by}",
+                decided=not layer,
             )
 
     def _provides(self, name: str, backend: str) -> bool:
@@ -313,6 +341,7 @@ class _Judge:
                     token="bundled",
                     path=elf.path,
                     evidence=f"SONAME {elf.soname or 'absent'}{versions}{shown}",
+                    decided=not self._stands_in(elf, identity),
                 )
             for stem, offset in elf.static:
                 if identity is None or identity.stem != stem:
@@ -326,6 +355,13 @@ class _Judge:
                 for backend in _device_backends(code):
                     yield Claim(backend=backend, token="device", path=elf.path, evidence=_describe(code))
             yield from self._stubs(elf, identity)
+
+    def _stands_in(self, elf: ElfFacts, identity: Library) -> bool:
+        """A declared layer's own file: it has the vendor's name, and needs another vendor's libraries."""
+        needed = (self._tables.library(name) for name in (*elf.needed, *(entry.name for entry in elf.dlopen)))
+        return identity.stem in self._provided and any(
+            library is not None and not library.shared and library.backend != identity.backend for library in needed
+        )
 
     def _stubs(self, elf: ElfFacts, identity: Library | None) -> Iterator[Claim]:
         found: dict[tuple[str, str], list[str]] = {}
@@ -363,11 +399,14 @@ class _Judge:
                     continue
                 if not elf.can_dlopen or (identity is not None and identity.stem == library.stem):
                     continue
+                layer = self._provided.get(library.stem, "")
+                by = f"; {layer} provides it" if layer else ""
                 yield Claim(
                     backend=library.backend,
                     token="soft",
                     path=elf.path,
-                    evidence=f"string {entry.name!r} at offset {entry.offset}, and dlopen is imported",
+                    evidence=f"string {entry.name!r} at offset {entry.offset}, and dlopen is imported{by}",
+                    decided=not layer,
                 )
         yield from self._python()
 
@@ -384,6 +423,7 @@ class _Judge:
                 path=use.path,
                 evidence=f"line {use.line}: {use.name!r} {'is loaded' if use.how == 'call' else 'in a list of names'}",
                 decided=use.how == "call"
+                and library.stem not in self._provided
                 and not _aside(use.path, _ASIDE_CODE)
                 and not self._labelled_without(library.backend),
             )
@@ -450,8 +490,14 @@ class _Judge:
                 )
 
     def _is_foreign_machine(self, elf: ElfFacts) -> bool:
-        tags = self._facts.file.removesuffix(".whl").rsplit("-", 1)[-1]
-        return not tags.endswith("any") and elf.machine not in tags
+        promised = promised_machine(self._facts.file)
+        return promised is not None and elf.machine != promised
+
+
+def promised_machine(file: str) -> str | None:
+    """The processor that a wheel's file name promises, as `machine_name` spells it; None when it promises none."""
+    tag = file.removesuffix(".whl").rsplit("-", 1)[-1]
+    return next((machine for ending, machine in _MACHINE_TAGS if tag.endswith(ending)), None)
 
 
 def _aside(path: str, folders: frozenset[str]) -> bool:
@@ -501,13 +547,13 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
         except InvalidRequirement:
             continue
         name = canonicalize_name(requirement.name)
-        applies = _applies(requirement.marker, environment)
-        if applies is None or name == facts.name or applies.lower() in _DEVELOPER_EXTRAS:
+        extra = applies(requirement.marker, environment)
+        if extra is None or name == facts.name or extra.lower() in _DEVELOPER_EXTRAS:
             continue
         evidence = f"Requires-Dist: {line}"
         if name in frameworks:
             pinned = any("+" in spec.version for spec in requirement.specifier)
-            if applies == "" and not pinned:
+            if extra == "" and not pinned:
                 yield Claim(
                     backend="cuda",
                     token="meta-torch",
@@ -522,14 +568,14 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
             continue
         yield Claim(
             backend=owner.backend,
-            token="meta-extra" if applies else "meta",
+            token="meta-extra" if extra else "meta",
             path="METADATA",
             evidence=evidence,
             requirement=name,
         )
 
 
-def _applies(marker: Marker | None, environment: Mapping[str, str]) -> str | None:
+def applies(marker: Marker | None, environment: Mapping[str, str]) -> str | None:
     """The extra under which a requirement applies here: "" for without any, None for never."""
     if marker is None:
         return ""

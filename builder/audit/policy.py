@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,13 +17,15 @@ from pathlib import Path
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
-from builder.audit.values import Finding, Level, Severity
+from builder.audit.promises import glibc_findings, promise_findings
+from builder.audit.tables import library_stem, load_contents
+from builder.audit.values import LEVELS, Finding, Level, Severity
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
+from builder.project.exceptions import AuditException, parse_exceptions
 
 __all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
 
 _SEVERITIES: dict[Level, Severity] = {"block": "error", "carry": "warning", "warn": "warning", "ok": "info"}
-_ORDER: tuple[Level, ...] = ("ok", "warn", "carry", "block")
 _SHOWN = 6
 
 
@@ -38,18 +40,6 @@ class AuditPolicy:
     fixes: Mapping[str, str]
     """Token to the mend; {name}, {backend} and {other} are filled in."""
     digest: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditException:
-    """A project's decision to live with a finding until a day."""
-
-    package: str
-    """Normalised distribution name."""
-    rule: str
-    """Rule of the finding, e.g. foreign-device; may hold shell-style wildcards."""
-    reason: str
-    expires: date
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,25 +93,11 @@ def load_exceptions(path: Path) -> tuple[AuditException, ...]:
         raise BadInput(f"no such file: {path}", fix="check --exceptions", where=where_path(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {path.name}", why=str(error), where=where_path(path)) from error
-    wanted = {"package": str, "rule": str, "reason": str, "expires": date}
+    found, wrong = parse_exceptions(table.get("exception", ()))
     faults = [Fault(what=f"unknown table {key!r}") for key in table if key != "exception"]
-    found: list[AuditException] = []
-    for number, row in enumerate(table.get("exception", ())):
-        wrong = [
-            Fault(what=f"exception[{number}]: unknown key {key!r}", fix=did_you_mean(key, wanted))
-            for key in row
-            if key not in wanted
-        ]
-        wrong += [
-            Fault(what=f"exception[{number}]: {key} is missing or not a {kind.__name__}")
-            for key, kind in wanted.items()
-            if not isinstance(row.get(key), kind) or not row.get(key)
-        ]
-        faults += wrong
-        if not wrong:
-            found.append(AuditException(**row))
+    faults += [Fault(what=what, fix=fix) for what, fix in wrong]
     raise_faults(f"cannot use {path.name}", faults, where=where_path(path))
-    return tuple(found)
+    return found
 
 
 def judge_wheel(
@@ -134,12 +110,13 @@ def judge_wheel(
     chain: tuple[str, ...] = (),
     exceptions: Iterable[AuditException] = (),
     today: date | None = None,
+    glibc: str | None = None,
 ) -> Judgement:
     """Level and findings of one wheel in an image of `backend`.
 
     `owned_by` is the backend the distribution is published for, when its name says so: a wheel for the asked backend
     must contain something of it. `chain` tells who pulled the wheel in. Exceptions count until the day they expire
-    (`today`), and stay visible as findings of severity info.
+    (`today`), and stay visible as findings of severity info. `glibc` is the image's, when there is one.
     """
     claims = tuple(claims)
     findings = [
@@ -147,6 +124,8 @@ def judge_wheel(
         *_must_contain(facts, claims, backend, owned_by, chain),
         *_damage(facts, backend, chain),
         *_notes(facts, claims, backend, chain),
+        *((finding, finding.means) for finding in promise_findings(facts, backend=backend, chain=chain)),
+        *((finding, finding.means) for finding in _too_new(facts, backend, glibc, chain)),
     ]
     kept: list[Finding] = []
     level: Level = "ok"
@@ -155,9 +134,14 @@ def judge_wheel(
         if waived is not None:
             kept.append(waived)
             continue
-        kept.append(finding)
-        level = max(level, means, key=_ORDER.index)
+        kept.append(replace(finding, means=means))
+        level = max(level, means, key=LEVELS.index)
     return Judgement(level=level, findings=tuple(kept))
+
+
+def _too_new(facts: WheelFacts, backend: str, glibc: str | None, chain: tuple[str, ...]) -> Iterator[Finding]:
+    if glibc is not None:
+        yield from glibc_findings(facts, glibc, backend=backend, chain=chain)
 
 
 def _foreign(
@@ -202,21 +186,44 @@ def _evidence(group: list[Claim]) -> str:
 def _must_contain(
     facts: WheelFacts, claims: tuple[Claim, ...], backend: str, owned_by: str | None, chain: tuple[str, ...]
 ) -> Iterator[tuple[Finding, Level]]:
-    if owned_by != backend or any(claim.backend == backend for claim in claims):
-        return
-    yield (
-        Finding(
-            rule="must-contain",
-            severity="warning",
-            backend=backend,
-            path=facts.file,
-            evidence=f"{facts.name} is published for {backend}, and nothing in it belongs to {backend}: "
-            f"no library, no device code, no requirement ({facts.paths} files)",
-            chain=chain,
-            fix=f"check that the index serves the {backend} build of {facts.name}; some indexes hold placeholders",
-        ),
-        "warn",
-    )
+    absent = _absent(facts, claims, backend)
+    if absent is None and owned_by == backend and not any(claim.backend == backend for claim in claims):
+        absent = (
+            f"{facts.name} is published for {backend}, and nothing in it belongs to {backend}: "
+            f"no library, no device code, no requirement ({facts.paths} files)"
+        )
+    if absent is not None:
+        yield (
+            Finding(
+                rule="must-contain",
+                severity="warning",
+                backend=backend,
+                path=facts.file,
+                evidence=absent,
+                chain=chain,
+                fix=f"check that the index serves the {backend} build of {facts.name}; some indexes hold placeholders",
+            ),
+            "warn",
+        )
+
+
+def _absent(facts: WheelFacts, claims: tuple[Claim, ...], backend: str) -> str | None:
+    """What contents.toml asks of this wheel and it lacks."""
+    label = facts.version.partition("+")[2]
+    for row in load_contents():
+        labelled = not row.label or any(fnmatchcase(part, row.label) for part in label.split("."))
+        if row.backend != backend or not labelled or not fnmatchcase(facts.name, row.name):
+            continue
+        if row.library:
+            names = (name for elf in facts.elf for name in (elf.soname, elf.path) if name)
+            if not any(library_stem(name) == row.library for name in names):
+                return f"{facts.name} for {backend} must hold {row.library}.so, and does not ({row.source})"
+        elif facts.elf and not any(claim.backend == backend and claim.token in row.tokens for claim in claims):
+            return (
+                f"{facts.version} is labelled for {backend}, and none of its {len(facts.elf)} ELF files links to "
+                f"{backend} or carries its device code"
+            )
+    return None
 
 
 def _damage(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
@@ -264,8 +271,6 @@ def _notes(
                 f"looks for libraries outside: {', '.join(leaving)}",
                 chain,
             )
-        if elf.exec_stack:
-            yield _note("executable-stack", backend, elf.path, "asks for an executable stack (PT_GNU_STACK)", chain)
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
     for member in facts.members:

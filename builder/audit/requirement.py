@@ -102,7 +102,9 @@ def _choose(requirement: Requirement, links: Iterable[Link], *, python: str, arc
             f"no wheel for {requirement} on {target}",
             why=f"{offered} wheels of {wanted} are offered, {len(by_version)} versions fit the target"
             + (f", the newest {newest}" if newest else ""),
-            fix="choose another version, or --python and --arch of the image",
+            fix="choose another version, or --python and --arch of the image"
+            if offered
+            else "check the spelling, or add the index that has it to pip's or uv's configuration",
         )
     files = by_version[fitting[-1]]
     best = best_wheel(files, python=python, arch=arch, glibc=glibc)

@@ -15,7 +15,19 @@ from typing import Any
 from builder import resources
 from builder.errors import BadInput, where_path
 
-__all__ = ["Api", "Library", "Mark", "MemberRule", "Tables", "library_stem", "load_tables"]
+__all__ = [
+    "Api",
+    "Content",
+    "Library",
+    "Mark",
+    "MemberRule",
+    "Tables",
+    "Translation",
+    "library_stem",
+    "load_contents",
+    "load_tables",
+    "load_translations",
+]
 
 _SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:[-.][0-9a-f]{8})?\.so(?:\.(?P<version>[\w.-]*))?")
 """A SONAME; repair tools put eight hex digits before `.so`."""
@@ -69,6 +81,34 @@ class MemberRule:
     backend: str
     names: tuple[str, ...]
     """Shell-style patterns on the file name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Translation:
+    """A layer that stands in for another vendor's libraries (checks/policies/translations.toml)."""
+
+    name: str
+    backend: str
+    """Whose images it is for."""
+    of: str
+    """The backend whose libraries it stands in for."""
+    libraries: tuple[str, ...]
+    own: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Content:
+    """What a wheel published for a backend must hold (checks/policies/contents.toml)."""
+
+    name: str
+    """Pattern of normalised names."""
+    backend: str
+    source: str
+    label: str = ""
+    """Pattern of one segment of the local version label; empty for any version."""
+    library: str = ""
+    tokens: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,3 +202,25 @@ def load_tables(folder: Path | None = None) -> Tables:
         amdgpu={int(key, 16): value for key, value in read["targets"]["amdgpu"].items()},
         digest=hasher.hexdigest(),
     )
+
+
+@cache
+def load_translations(folder: Path | None = None) -> tuple[Translation, ...]:
+    """The layers a project may declare; `BadInput` names file and row."""
+    rows = _rows((folder or resources.policies_dir()) / "translations.toml", "translation")
+    return tuple(Translation(**{**row, "libraries": tuple(row["libraries"]), "own": tuple(row["own"])}) for row in rows)
+
+
+@cache
+def load_contents(folder: Path | None = None) -> tuple[Content, ...]:
+    """What wheels must hold; `BadInput` names file and row."""
+    rows = _rows((folder or resources.policies_dir()) / "contents.toml", "content")
+    return tuple(Content(**{**row, "tokens": tuple(row.get("tokens", ()))}) for row in rows)
+
+
+def _rows(path: Path, name: str) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))[name]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError) as error:
+        raise BadInput(f"cannot read {path.name}", why=str(error), where=where_path(path)) from error
+    return rows

@@ -8,10 +8,13 @@ from typing import Literal
 
 from builder.names import Digest
 
-__all__ = ["Archs", "AuditReport", "Finding", "Level", "Severity", "Signal", "TargetAudit"]
+__all__ = ["LEVELS", "Archs", "AuditReport", "Finding", "Level", "Severity", "Signal", "TargetAudit"]
 
 Level = Literal["ok", "warn", "carry", "block"]
 """docs/cli.md, "Audit levels": mildest first."""
+
+LEVELS: tuple[Level, ...] = ("ok", "warn", "carry", "block")
+"""Mildest first."""
 
 Severity = Literal["info", "warning", "error"]
 
@@ -46,6 +49,8 @@ class Finding:
     chain: tuple[str, ...] = ()
     """Who pulled the wheel in: names, project requirement first."""
     fix: str = ""
+    means: Level = "ok"
+    """The level that this finding alone gives its wheel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +92,6 @@ class AuditReport:
     @property
     def level(self) -> Level:
         """The worst level of all targets; an error among graph findings blocks."""
-        order: tuple[Level, ...] = ("ok", "warn", "carry", "block")
         if any(finding.severity == "error" for finding in self.graph_findings):
             return "block"
-        return max((target.level for target in self.targets), key=order.index, default="ok")
+        return max((target.level for target in self.targets), key=LEVELS.index, default="ok")

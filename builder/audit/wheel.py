@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from isal import igzip_lib, isal_zlib
 from packaging.utils import parse_wheel_filename
 
-from builder.audit.elf import MAGIC, BrokenElf, parse_header
-from builder.audit.facts import DeviceCode, ElfFacts, MemberFact, PythonUse, WheelFacts
+from builder.audit.collect import Collector
+from builder.audit.facts import WheelFacts
+from builder.audit.promises import record_faults
 from builder.audit.python_source import PythonScanner
-from builder.audit.scan import ElfScanner, device_target
+from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
 from builder.names import Digest
 from builder.store import Store
@@ -19,12 +21,11 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 1
+SCAN_VERSION = 2
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
-_HEAD = 64
+_METADATA_LIMIT = 1 << 20
 _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
-_AR_MAGIC = b"!<arch>\n"
 
 
 class WheelScanner:
@@ -34,6 +35,10 @@ class WheelScanner:
         self.tables = tables
         self.elf = ElfScanner(tables)
         self.python = PythonScanner(tables)
+
+    def collector(self) -> Collector:
+        """To look at the files of one thing, wherever they lie."""
+        return Collector(self.tables, self.elf, self.python)
 
     def facts(self, path: Path, filename: str, *, digest: Digest, store: Store | None) -> WheelFacts:
         """The facts of a wheel, from the store when it was scanned before with these tables."""
@@ -50,16 +55,17 @@ class WheelScanner:
         with WheelArchive.open(path, filename=filename, inspect=True) as archive:
             name, version, _, _ = parse_wheel_filename(filename)
             faults = [f"{fault.what}: {fault.why}" for fault in archive.faults]
-            scan = _Scan(archive, self)
+            scan = self.collector()
             for member in archive.members:
                 try:
-                    scan.member(member)
+                    scan.look(_MemberFile(archive, member))
                 except UnsafeWheel as error:
                     faults.append(f"{error.what}: {error.why}")
             try:
                 requires = tuple(archive.metadata().get("requires_dist", ()))
+                record = _record(archive)
             except UnsafeWheel as error:
-                requires = ()
+                requires = record = ()
                 faults.append(f"{error.what}: {error.why}")
             return WheelFacts(
                 name=name,
@@ -71,99 +77,62 @@ class WheelScanner:
                 members=tuple(scan.found),
                 duplicates=archive.duplicates,
                 faults=tuple(dict.fromkeys(faults)),
+                record=record,
                 paths=len(archive.members),
             )
 
 
-class _Scan:
-    """Facts of one archive, being collected."""
+def _record(archive: WheelArchive) -> tuple[str, ...]:
+    """Lengths of all members, and the hashes of the metadata, against RECORD; large files are not hashed again."""
+    info = f"{archive.dist_info}/"
+    member = archive.get(f"{info}RECORD")
+    if member is None:
+        return ("there is no RECORD",)
+    metadata = {
+        item.name: archive.read(item)
+        for item in archive.members
+        if item.name.startswith(info) and item.size <= _METADATA_LIMIT
+    }
+    sizes = {item.name: item.size for item in archive.members}
+    return record_faults(archive.read(member), sizes, metadata)
 
-    def __init__(self, archive: WheelArchive, scanner: WheelScanner) -> None:
-        self._archive = archive
-        self._tables = scanner.tables
-        self._scanner = scanner.elf
-        self._python = scanner.python
-        self.elf: list[ElfFacts] = []
-        self.python: list[PythonUse] = []
-        self.found: list[MemberFact] = []
 
-    def member(self, member: Member) -> None:
-        """Look at one member."""
-        if member.symlink:
-            library = self._tables.library(member.name)
-            self.found.append(
-                MemberFact(
-                    path=member.name,
-                    kind="symlink",
-                    backend=library.backend if library else "",
-                    detail="an installer writes a text file here",
-                )
-            )
-            return
-        head = self._head(member)
-        if head.startswith(MAGIC) and self._elf(member, head):
-            self._by_name(member)
-            return
-        if member.name.endswith((".py", ".pyi")) or head.startswith(b"#!"):
-            if not member.name.endswith(".pyi"):
-                self.python += self._python.uses(member.name, self._archive.read(member))
-            return
-        if self._by_name(member, archive=head.startswith(_AR_MAGIC)):
-            return
-        library = self._tables.library(member.name)
-        if library is not None:
-            self.found.append(
-                MemberFact(
-                    path=member.name,
-                    kind="not-elf",
-                    backend=library.backend,
-                    detail=f"named like a library, but starts with {head[:24]!r}",
-                )
-            )
+@dataclass(frozen=True, slots=True)
+class _MemberFile:
+    """A member as a file to look at."""
 
-    def _elf(self, member: Member, head: bytes) -> bool:
-        """Whether the member is an ELF file; facts are added."""
+    archive: WheelArchive
+    member: Member
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+    @property
+    def size(self) -> int:
+        return self.member.size
+
+    @property
+    def symlink(self) -> bool:
+        return self.member.symlink
+
+    def crc32(self) -> int:
+        return self.member.crc32
+
+    def stream(self) -> Iterator[bytes]:
+        return self.archive.stream(self.member)
+
+    def head(self, size: int) -> bytes:
+        """Without inflating the rest."""
+        raw = self.archive.raw(self.member)
         try:
-            header = parse_header(head)
-        except BrokenElf as error:
-            self.found.append(MemberFact(path=member.name, kind="broken-elf", backend="", detail=error.why))
-            return True
-        device = device_target(header, self._tables)
-        if device is None:
-            facts = self._scanner.scan(
-                member.name, member.size, lambda: self._archive.stream(member), crc32=member.crc32
-            )
-            self.elf.append(facts)
-            return True
-        kind, target = device
-        backend = {"cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}[kind]
-        code = DeviceCode(kind=kind, targets=(target,) if target else (), offset=0, count=1)
-        self.found.append(MemberFact(path=member.name, kind="device-file", backend=backend, device=code))
-        return True
-
-    def _by_name(self, member: Member, *, archive: bool = False) -> bool:
-        """Facts that follow from the member's name, with device code where the format tells."""
-        matched = False
-        for rule in self._tables.member_rules(member.name):
-            matched = True
-            codes: Iterable[DeviceCode | None] = (None,)
-            if archive:
-                codes = self._scanner.archive_device(member.size, self._archive.stream(member)) or (None,)
-            for code in codes:
-                self.found.append(MemberFact(path=member.name, kind=rule.kind, backend=rule.backend, device=code))
-        return matched
-
-    def _head(self, member: Member) -> bytes:
-        """The first bytes of a member, without inflating the rest."""
-        raw = self._archive.raw(member)
-        try:
-            if member.method == STORED:
-                return bytes(raw[:_HEAD])
-            if member.method == DEFLATED:
-                with raw[: 4 * _HEAD + 512] as start:
-                    return isal_zlib.decompressobj(-15).decompress(start, _HEAD)
+            if self.member.method == STORED:
+                return bytes(raw[:size])
+            if self.member.method == DEFLATED:
+                with raw[: 4 * size + 512] as start:
+                    return isal_zlib.decompressobj(-15).decompress(start, size)
         except _InflateError:
             pass  # streaming it below tells what is wrong
         finally:
             raw.release()
-        return next(iter(self._archive.stream(member)), b"")[:_HEAD]
+        return next(iter(self.stream()), b"")[:size]

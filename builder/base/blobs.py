@@ -21,7 +21,7 @@ def kept_blob(
 
     `repository` is called only when the store lacks the blob: offline, there may be none to open.
     """
-    if not store.has(descriptor.digest):
+    if not store.has(descriptor.digest, size=descriptor.size):
         if not keep:
             yield from repository().read_blob(descriptor.digest)
             return

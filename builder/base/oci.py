@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any, cast
 
 import zstandard
-from isal import igzip
+from isal import igzip, igzip_lib
 
 from builder.base.blobs import ChunkReader, kept_blob, kept_manifest
 from builder.base.values import LockedBase
@@ -27,6 +27,8 @@ from builder.registry.values import Descriptor, Manifest, MediaType, Repository
 from builder.store import Store
 
 __all__ = ["BaseFacts", "find_facts", "lock_oci", "platform_manifest", "read_config"]
+
+_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 
 _LIBC = re.compile(r"(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?libc\.so\.6")
 _MUSL = re.compile(r"(?:usr/)?lib/ld-musl-[a-z0-9_]+\.so\.1")
@@ -176,7 +178,7 @@ def _read(
                 try:
                     with tarfile.open(fileobj=file, mode="r|") as archive:
                         yield archive
-                except (tarfile.TarError, EOFError, zstandard.ZstdError) as error:
+                except (tarfile.TarError, EOFError, igzip.BadGzipFile, _InflateError, zstandard.ZstdError) as error:
                     raise OutsideFailed(
                         f"base image {name} is damaged",
                         why=f"layer {descriptor.digest}: {error}",

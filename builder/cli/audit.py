@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
 from builder.cli.console import Console, shared_options
+from builder.cli.registry_options import open_reference, plain_http_option
 from builder.errors import BadInput
 
 if TYPE_CHECKING:
     from builder.audit.policy import AuditException
     from builder.audit.values import AuditReport
+    from builder.lock.values import Lock
     from builder.report.places import LockPlaces
     from builder.store import Store
 
@@ -45,7 +47,22 @@ _LEVELS = ("warn", "carry", "block")
     default=None,
     help="TOML file of [[exception]] tables: package, rule, reason, expires.",
 )
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Project file with exceptions and translation layers [default: builder.toml beside a lock].",
+)
+@click.option("--diff", is_flag=True, help="Show what changes between two targets: audit --diff OLD NEW.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="LOCK",
+    help="Report only what the audited lock adds to this one.",
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
+@plain_http_option
 @shared_options
 def command(
     console: Console,
@@ -58,9 +75,15 @@ def command(
     glibc: str,
     fail_on: Literal["warn", "carry", "block"],
     exceptions: Path | None,
+    project: Path | None,
+    diff: bool,
+    against: Path | None,
     jobs: int | None,
+    plain_http: bool,
 ) -> int:
-    """TARGET is a wheel file, a folder of wheels, a lock, or a requirement such as catboost==1.2.8."""
+    """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
+    such as catboost==1.2.8. A lock and an image are audited alone.
+    """
     from builder.audit.audit import audit_lock, audit_wheels
     from builder.audit.environment import marker_environment
     from builder.audit.policy import load_exceptions
@@ -68,53 +91,200 @@ def command(
     from builder.names import parse_backend
     from builder.report.places import lock_places
     from builder.store import default_store
+    from builder.wheels.fetch import sound_wheels
 
     parse_backend(backend)
     store = default_store(os.environ)
-    waived: tuple[AuditException, ...] = load_exceptions(exceptions) if exceptions else ()
+    waived, translations = _of_project(project, targets, backend)
+    waived += load_exceptions(exceptions) if exceptions else ()
     today = datetime.now(tz=UTC).date()
-    if len(targets) == 1 and _is_lock(targets[0]):
-        path = Path(targets[0])
+
+    def lock_report(path: Path) -> AuditReport:
         lock = read_lock(path)
-        report = audit_lock(
-            lock,
-            _wheelhouse(console, path, store),
+        wheels = _wheelhouse(console, lock, store)
+        with sound_wheels(lock.packages, store):
+            return audit_lock(
+                lock,
+                wheels,
+                backend=backend,
+                reporter=console,
+                store=store,
+                jobs=jobs,
+                exceptions=waived,
+                translations=translations,
+                today=today,
+            )
+
+    def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
+        wheels = _wheels(console, names, store, python=python, arch=arch, glibc=glibc)
+        report = audit_wheels(
+            wheels,
             backend=backend,
-            reporter=console,
+            environment=marker_environment(python, arch),
             store=store,
+            reporter=console,
             jobs=jobs,
             exceptions=waived,
+            translations=translations,
             today=today,
         )
+        return report, wheels
+
+    if diff:
+        if len(targets) != 2 or any(_is_image(target) for target in targets):
+            raise BadInput(
+                "--diff compares two wheels, requirements, folders or locks",
+                why=f"{len(targets)} targets are named" if len(targets) != 2 else "an image is named",
+                fix="builder audit --diff OLD NEW --backend B",
+            )
+        if output not in (None, "text", "json"):
+            raise BadInput(f"--diff has no --format {output}", fix="use text or json")
+        sides = [
+            (lock_report(Path(target)), _locked_files(console, Path(target), store))
+            if _is_lock(target)
+            else wheel_report((target,))
+            for target in targets
+        ]
+        return _finish_diff(console, sides[0], sides[1], store, output, fail_on)
+    if against is not None and not (len(targets) == 1 and _is_lock(targets[0])):
+        raise BadInput("--against needs a lock as its one target", fix="builder audit NEW.toml --against OLD.toml")
+    if len(targets) == 1 and _is_lock(targets[0]):
+        path = Path(targets[0])
+        report = lock_report(path)
+        if against is not None:
+            from builder.audit.compare import only_added
+
+            report = only_added(lock_report(against), report)
         return _finish(console, report, lock_places(path), output, fail_on)
     if any(_is_lock(target) for target in targets):
         raise BadInput(
             "a lock is audited alone", why="its wheels are judged as one environment", fix="name only the lock"
         )
-    report = audit_wheels(
-        _wheels(console, targets, store, python=python, arch=arch, glibc=glibc),
-        backend=backend,
-        environment=marker_environment(python, arch),
-        store=store,
-        reporter=console,
-        jobs=jobs,
-        exceptions=waived,
-        today=today,
-    )
+    if any(_is_image(target) for target in targets):
+        if len(targets) > 1:
+            raise BadInput(
+                "an image is audited alone", why="its files are judged as one environment", fix="name only the image"
+            )
+        report = _audit_image(
+            console,
+            targets[0],
+            backend,
+            store,
+            python=python,
+            arch=arch,
+            plain_http=plain_http,
+            exceptions=waived,
+            translations=translations,
+            today=today,
+        )
+        return _finish(console, report, None, output, fail_on)
+    report, _ = wheel_report(targets)
     return _finish(console, report, None, output, fail_on)
+
+
+def _of_project(
+    project: Path | None, targets: tuple[str, ...], backend: str
+) -> tuple[tuple[AuditException, ...], tuple[str, ...]]:
+    """Exceptions and translation layers of the project file, of the one beside a lock when none is named."""
+    from builder.project.load import FILE_NAME, find_project, load_project
+
+    if project is None:
+        locks = [Path(target).parent / FILE_NAME for target in targets if _is_lock(target)]
+        project = next((path for path in locks[-1:] if path.is_file()), None)
+    if project is None:
+        return (), ()
+    loaded = load_project(find_project(project))
+    return loaded.exceptions, loaded.options(backend).translations
 
 
 def _is_lock(target: str) -> bool:
     return target.endswith(".toml")
 
 
-def _wheelhouse(console: Console, path: Path, store: Store) -> dict[str, Path]:
-    """The lock's wheels, fetched when the store lacks them."""
+def _is_image(target: str) -> bool:
+    """`oci:DIR`, `host/name`, `host:5000/name:tag` — and no requirement such as `name @ https://…`, file or folder."""
+    if target.startswith("oci:"):
+        return True
+    spoken = "/" in target and "@ " not in target and "://" not in target
+    return spoken and not target.endswith(".whl") and not Path(target).exists()
+
+
+def _audit_image(
+    console: Console,
+    target: str,
+    backend: str,
+    store: Store,
+    *,
+    python: str,
+    arch: Literal["x86_64", "aarch64"],
+    plain_http: bool,
+    exceptions: tuple[AuditException, ...],
+    translations: tuple[str, ...],
+    today: date,
+) -> AuditReport:
+    from builder.audit.image import audit_image
+    from builder.names import parse_ref
+    from builder.registry import find_image
+
+    reference = parse_ref(target)
+    repository = open_reference(console, reference, plain_http=plain_http)
+    return audit_image(
+        repository,
+        find_image(reference, repository).digest,
+        backend=backend,
+        python=python,
+        arch=arch,
+        store=store,
+        reporter=console,
+        exceptions=exceptions,
+        translations=translations,
+        today=today,
+    )
+
+
+def _locked_files(console: Console, path: Path, store: Store) -> list[tuple[Path, str]]:
+    """(path, wheel file name) of a lock's wheels, in its order."""
     from builder.lock.files import read_lock
+
+    lock = read_lock(path)
+    house = _wheelhouse(console, lock, store)
+    return [(house[package.file], package.file) for package in lock.packages]
+
+
+def _finish_diff(
+    console: Console,
+    old: tuple[AuditReport, list[tuple[Path, str]]],
+    new: tuple[AuditReport, list[tuple[Path, str]]],
+    store: Store,
+    output: Format | None,
+    fail_on: str,
+) -> int:
+    """Print the comparison; 1 when something got worse and reaches `fail_on`."""
+    from builder.audit.audit import load_rules
+    from builder.audit.compare import compared, profile_of
+    from builder.audit.document import comparison_document
+    from builder.report.diff_text import diff_text
+
+    scanner = load_rules().scanner
+    profiles = [
+        [
+            profile_of(target, scanner.facts(path, file, digest=target.sha256, store=store))
+            for target, (path, file) in zip(report.targets, wheels, strict=True)
+        ]
+        for report, wheels in (old, new)
+    ]
+    found = compared(profiles[0], profiles[1], backend=new[0].backend, policy=new[0].policy)
+    console.json = console.json or output == "json"
+    console.document(comparison_document(found), lambda: diff_text(found, paint=console.verdict))
+    order = ("ok", *_LEVELS)
+    return int(order.index(found.level) >= order.index(fail_on))
+
+
+def _wheelhouse(console: Console, lock: Lock, store: Store) -> dict[str, Path]:
+    """The lock's wheels, fetched when the store lacks them."""
     from builder.wheels.fetch import fetch
     from builder.wheels.settings import read_index_settings
 
-    lock = read_lock(path)
     house = fetch(
         lock.packages,
         store,
@@ -150,12 +320,6 @@ def _wheels(
             if not path.is_file():
                 raise BadInput(f"no such file: {target}", fix="check the path")
             found.append((path, path.name))
-        elif target.startswith("oci:") or (("/" in target or ":" in target) and "@" not in target.split("/")[0]):
-            raise BadInput(
-                f"cannot audit {target!r}",
-                why="images are not read yet, and no wheel, folder or lock of this name exists",
-                fix="audit the lock that the image was built from",
-            )
         else:
             wheel = fetch_requirement(
                 target,

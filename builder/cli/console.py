@@ -53,8 +53,11 @@ def styled(text: str, colour: Colour, *, enabled: bool) -> str:
 
 
 def print_document(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout, keys in the order given."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    """One JSON document on stdout, keys in the order given; plain ASCII where stdout is not UTF-8."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    text = json.dumps(document, indent=2, ensure_ascii=not unicode)
+    # a file name that is not UTF-8 has lone surrogates, which UTF-8 cannot write and JSON can escape
+    sys.stdout.write("".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text) + "\n")
 
 
 def error_document(error: BuilderError) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def locked_plan(console: Console, project: Path | None, backend: str) -> ImagePl
     """What is known of a locked backend's image without fetching a wheel."""
     import os
 
+    from builder.errors import BadInput, where_path
     from builder.image.values import Wheelhouse
     from builder.lock.files import lock_path, read_lock
     from builder.names import parse_backend
@@ -65,7 +66,15 @@ def locked_plan(console: Console, project: Path | None, backend: str) -> ImagePl
     from builder.store import default_store
 
     loaded = load_project(find_project(project or Path.cwd()))
-    lock = read_lock(lock_path(loaded.root, parse_backend(backend)))
+    path = lock_path(loaded.root, parse_backend(backend))
+    lock = read_lock(path)
+    if lock.backend != backend:
+        raise BadInput(
+            f"{path.name} is not the lock of {backend}",
+            why=f"it says that it is for {lock.backend}",
+            fix=f"delete it, and lock with builder lock --backend {backend}",
+            where=where_path(path),
+        )
     work = Work(store=default_store(os.environ), environ=os.environ, reporter=console, offline=console.offline)
     return plan_image(loaded, lock, Wheelhouse(files={}), work)
 

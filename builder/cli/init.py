@@ -32,5 +32,6 @@ def command(console: Console, folder: Path) -> int:
         "requirements_files": list(found.requirement_files),
         "left_out": [{"file": rejected.file, "reason": rejected.reason} for rejected in found.rejected],
     }
-    console.document(document, lambda: f"{path} written\nnext: builder lock --backend cpu")
+    more = "" if found.requirement_files else "name your requirements in it, then "
+    console.document(document, lambda: f"{path} written\nnext: {more}builder lock --backend cpu")
     return 0

@@ -80,7 +80,7 @@ def _document(outcome: LockOutcome) -> dict[str, Any]:
     return {
         "schema": "builder/lock/1",
         "verdict": _verdict(outcome),
-        "backend": lock.backend,
+        "backend": outcome.backend,
         "path": str(outcome.path),
         "target": {"python": lock.python, "arch": lock.arch, "glibc": lock.glibc},
         "toolkit": lock.toolkit,
@@ -134,14 +134,15 @@ def _text(
     lines += [f"stale: {reason}" for reason in outcome.stale]
     if verdict == "refused":
         count = f"{len(blocked)} of {len(lock.packages)} packages belong to another backend"
-        lines.append(f"{paint('refused')}: {count}" + ("" if outcome.stale else f"; {lock.backend} is not locked"))
+        lines.append(f"{paint('refused')}: {count}" + ("" if outcome.stale else f"; {outcome.backend} is not locked"))
     elif verdict == "stale":
-        lines.append(f"{paint('stale')}: renew it with builder lock --backend {lock.backend}")
+        lines.append(f"{paint('stale')}: renew it with builder lock --backend {outcome.backend}")
     else:
+        count = f"{len(lock.packages)} package{'' if len(lock.packages) == 1 else 's'}"
         known = [item.size for item in lock.packages if item.size is not None]
         size = f"{'' if len(known) == len(lock.packages) else 'at least '}{sum(known) / 1e6:.1f} MB"
         lines += [
-            f"{len(lock.packages)} packages, {size}, on {lock.base.reference} with Python {lock.python} ({lock.arch})",
+            f"{count}, {size}, on {lock.base.reference} with Python {lock.python} ({lock.arch})",
             f"{paint(verdict)}: {outcome.path}",
         ]
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -104,15 +105,37 @@ def run(args: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
-        return _report(
-            OutsideFailed(
-                f"cannot write {error.filename or 'a file'}", why=error.strerror or "", fix="free some space"
-            ),
-            as_json=as_json,
-        )
+        return _report(_disk_fault(error), as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+_PATH_FAULTS = {
+    errno.EACCES: "let this user read it, and every folder above it",
+    errno.EPERM: "let this user read it, and every folder above it",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: what stands before a / is a folder",
+    errno.EISDIR: "name a file, not a folder",
+    errno.ELOOP: "mend the symbolic links in the path",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+"""What is wrong with a path that was given, and its mend; every other error is the machine's."""
+
+
+def _disk_fault(error: OSError) -> BuilderError:
+    """What the operating system refused and no room foresaw; rooms turn failed writes into errors of their own."""
+    if error.errno is None:
+        raise error
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    why = error.strerror or str(error)
+    if path and error.errno in _PATH_FAULTS:
+        return BadInput(f"cannot use {path}", why=why, fix=_PATH_FAULTS[error.errno])
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return OutsideFailed(f"cannot write {path or 'a file'}", why=why, fix="free some space")
+    return OutsideFailed(
+        f"the operating system refused{f' to use {path}' if path else ''}",
+        why=why,
+        fix="mend that on this machine, and try again; builder doctor shows what it lacks",
+    )
 
 
 def _report(error: BuilderError, *, as_json: bool) -> int:
@@ -127,11 +150,19 @@ def _report(error: BuilderError, *, as_json: bool) -> int:
 
 def main() -> None:
     """Entry point of `builder`."""
+    _print_anything()
     sys.exit(run(sys.argv[1:]))
+
+
+def _print_anything() -> None:
+    """Names of files and words of other programs are printed in any locale, escaped where it has no such character."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def build_main() -> None:
     """Entry point of `build`, which is `builder build`."""
+    _print_anything()
     args = sys.argv[1:]
     if args == ["--version"]:
         sys.exit(run(args))

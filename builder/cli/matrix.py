@@ -321,6 +321,65 @@ def _solve(
     return _EXIT[verdict]
 
 
+@command.command("refresh")
+@shared_options
+@_tables
+@click.argument("generator")
+@click.option("--from", "place", required=True, metavar="FILE|URL", help="The maker's source.")
+@click.option("--origin", default=None, help="What to write as the source of new rows [default: the name of --from].")
+@click.option("--checked", default=None, metavar="YYYY-MM-DD", help="Date of the check [default: today].")
+@click.option("--write", is_flag=True, help="Take the changes into the table.")
+def _refresh(
+    console: Console,
+    tables: Path | None,
+    generator: str,
+    place: str,
+    origin: str | None,
+    checked: str | None,
+    write: bool,
+) -> int:
+    """Compare a maker's source with its table, and take in what is new.
+
+    GENERATOR is one of torch-cuda, torch-rocm, rocm-members, cann-images, neuron-sdk, torch-xla, torch-npu-wheels. Rows
+    the source no longer has stay: what was true of a release stays true. A source too short to be true is refused.
+    """
+    import datetime as dt
+
+    from builder import resources
+    from builder.errors import BadInput, did_you_mean
+    from builder.matrix.load import load_table_file
+    from builder.matrix.refresh import GENERATORS, drift, read_source
+
+    chosen = next((one for one in GENERATORS if one.name == generator), None)
+    if chosen is None:
+        names = [one.name for one in GENERATORS]
+        raise BadInput(f"unknown generator {generator!r}", fix=did_you_mean(generator, names))
+    try:
+        date = dt.date.fromisoformat(checked) if checked else dt.datetime.now(dt.UTC).date()
+    except ValueError as error:
+        raise BadInput(f"--checked {checked}: not a date", fix="YYYY-MM-DD") from error
+    table = load_table_file((tables or resources.matrices_dir()) / f"{chosen.table}.toml")
+    text = read_source(place, offline=console.offline)
+    found = drift(chosen, text, table, origin=origin or Path(place).name, checked=date)
+    written = write and bool(found.changes)
+    if written:
+        table.path.write_text(found.text, encoding="utf-8")
+    document = {
+        "schema": "builder/matrix-refresh/1",
+        "verdict": "changed" if found.changes else "ok",
+        "generator": found.generator,
+        "table": found.table,
+        "changes": [
+            {"key": list(one.key), "column": one.column, "old": one.old, "new": one.new} for one in found.changes
+        ],
+        "unseen": [list(key) for key in found.unseen],
+        "written": written,
+    }
+    lines = [*map(str, found.changes), f"{found.table}: {len(found.changes)} changes"]
+    console.document(document, lambda: "\n".join(lines))
+    return 0
+
+
 def _solution_verdict(solution: Solution) -> str:
     """Unknown only when letting unknown pass would give a stack."""
     if solution.stacks:

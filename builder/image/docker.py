@@ -26,7 +26,7 @@ from builder.image.config import settings as chosen_settings
 from builder.image.conflicts import shadowed_paths
 from builder.image.docker_archive import SavedImage, load_stream, plain_layer
 from builder.image.docker_cli import Docker
-from builder.image.dockerfile import Dockerfile, copy_paths, local_base, render
+from builder.image.dockerfile import Dockerfile, copy_paths, local_base, local_name, render
 from builder.image.install import Venv
 from builder.image.values import VENV, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
@@ -75,7 +75,7 @@ def assemble_docker(
     with scratch_folder(store) as folder:
         context = folder / "context"
         write_context(plan, dockerfile, context)
-        image = _build(docker, context, folder / "id", f"{plan.project.name}:{plan.lock.backend}", reporter)
+        image = _build(docker, context, folder / "id", local_name(plan), reporter)
         shutil.rmtree(context)
         saved = folder / "image.tar"
         reporter.detail(f"taking image {image} out of the engine")

@@ -25,7 +25,7 @@ from builder.errors import BadInput
 from builder.image.config import settings
 from builder.image.values import VENV, ImagePlan
 from builder.matrix.values import RunLine
-from builder.names import Digest, parse_ref
+from builder.names import Digest, Reference, RegistryRef, parse_ref
 from builder.project.values import CopyRule
 
 __all__ = [
@@ -36,10 +36,12 @@ __all__ = [
     "context_document",
     "copy_paths",
     "local_base",
+    "local_name",
     "public_base",
     "render",
     "run_arguments",
     "run_line",
+    "run_prefix",
 ]
 
 BuilderKind = Literal["buildkit", "classic"]
@@ -130,14 +132,31 @@ def public_base(base: LockedBase) -> tuple[str, str]:
 
 def build_line(plan: ImagePlan) -> str:
     """The command that builds it, where Docker has BuildKit; run in the folder of the context."""
-    return f"DOCKER_BUILDKIT=1 docker build --network=none --tag {_tag(plan)} ."
+    return f"DOCKER_BUILDKIT=1 docker build --network=none --tag {local_name(plan)} ."
 
 
-def run_line(plan: ImagePlan) -> str:
-    """How a container is started on a node of the backend, as one shell line."""
+def run_prefix(plan: ImagePlan) -> str:
+    """What starts a container on a node of the backend, up to the image's name, as shell words.
+
+    It says nothing of where an image lies, so that it can be a label: the same image has the same digest everywhere.
+    """
     run = plan.runtime.run
     ports = (f"--publish={port.partition('/')[0]}:{port}" for port in plan.project.image.ports)
-    return " ".join(["docker run --rm", *run_arguments(run), *ports, _tag(plan)])
+    return " ".join(["docker run --rm", *run_arguments(run), *ports])
+
+
+def run_line(plan: ImagePlan, image: Reference | None = None) -> str:
+    """How a container of `image` is started on a node of the backend, as one shell line.
+
+    Without `image`, of what `build_line` or `--engine docker` leaves in the engine. An engine runs nothing from a
+    layout, so a tag of one is brought into the engine first.
+    """
+    if isinstance(image, RegistryRef):
+        return f"{run_prefix(plan)} {image}"
+    if image is None:
+        return f"{run_prefix(plan)} {local_name(plan)}"
+    name = f"{plan.project.name}:{image.tag}"
+    return f"skopeo copy {shlex.quote(str(image))} docker-daemon:{name} && {run_prefix(plan)} {name}"
 
 
 def run_arguments(run: RunLine) -> tuple[str, ...]:
@@ -150,7 +169,8 @@ def run_arguments(run: RunLine) -> tuple[str, ...]:
     )
 
 
-def _tag(plan: ImagePlan) -> str:
+def local_name(plan: ImagePlan) -> str:
+    """The image's name in a Docker Engine that built it."""
     return f"{plan.project.name}:{plan.lock.backend}"
 
 

@@ -32,7 +32,7 @@ WARMUP = "dev.builder.warmup"
 UNKNOWN_ALLOWED = "dev.builder.unknown-allowed"
 """JSON array of the matrix questions that had no row and were let pass; absent when there was none."""
 RUN_LINE = "dev.builder.run"
-"""How a container of this image is started, as one shell line with IMAGE for the reference."""
+"""What starts a container of this image, as one shell line; the image's reference comes after it."""
 
 _OCI = "org.opencontainers.image."
 _OWN = "dev.builder."

@@ -213,7 +213,7 @@ def kept_layer(store: Store, title: str, key: str) -> Layer | None:
     if found is None:
         return None
     descriptor = Descriptor.from_json(found["descriptor"])
-    if not store.has(descriptor.digest):
+    if not store.has(descriptor.digest, size=descriptor.size):
         return None
     path = store.path(descriptor.digest)
     return Layer(descriptor=descriptor, diff_id=Digest.parse(found["diff_id"]), title=title, path=path)

@@ -28,6 +28,7 @@ __all__ = ["lock_path", "read_lock", "render_pylock", "render_requirements", "re
 
 FORMAT = 1
 """Version of the `[tool.builder]` table."""
+_ANEW = "take it back from version control, or delete it and lock again"
 
 
 def lock_path(folder: Path, backend: str) -> Path:
@@ -118,6 +119,7 @@ def _own(lock: Lock) -> dict[str, Any]:
         "exclude-newer": lock.exclude_newer,
         "engine": lock.engine,
         "inputs": str(lock.inputs),
+        "content": str(lock.content),
         "requirements": list(lock.requirements),
         "constraints": list(lock.constraints),
         "overrides": list(lock.overrides),
@@ -188,20 +190,22 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError as error:
         raise BadInput(f"no lock: {path}", fix="make one with builder lock", where=where) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"cannot read the lock {path}", why=str(error), fix="make it anew", where=where) from error
+        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        fix = "make it a readable file" if isinstance(error, OSError) else _ANEW
+        raise BadInput(f"cannot read the lock {path}", why=why, fix=fix, where=where) from error
     own = table.get("tool", {}).get("builder")
     if not isinstance(own, dict):
         raise BadInput(
             f"{path.name} was not made by builder",
             why="it has no [tool.builder] table",
-            fix="make it anew",
+            fix=_ANEW,
             where=where,
         )
     if own.get("format") != FORMAT:
         raise BadInput(
             f"{path.name} has another format",
             why=f"its format is {own.get('format')!r}, this version reads {FORMAT}",
-            fix="make it anew, or use the version of builder that made it",
+            fix="delete it and lock again, or use the version of builder that made it",
             where=where,
         )
     try:
@@ -210,8 +214,8 @@ def read_lock(path: Path) -> Lock:
     except (PylockValidationError, KeyError, TypeError, ValueError, AttributeError, BuilderError) as error:
         raise BadInput(
             f"the lock {path} is damaged",
-            why=f"{type(error).__name__}: {error}",
-            fix="take it back from version control, or make it anew",
+            why=f"{error.what}; {error.why}" if isinstance(error, BuilderError) else f"{type(error).__name__}: {error}",
+            fix=_ANEW,
             where=where,
         ) from error
 
@@ -256,6 +260,7 @@ def _lock(table: Mapping[str, Any], own: Mapping[str, Any]) -> Lock:
         overrides=tuple(own["overrides"]),
         indexes=tuple(IndexPin(index=pin["url"], packages=tuple(pin["packages"])) for pin in own.get("indexes", ())),
         undated=tuple(own["undated-indexes"]),
+        recorded=Digest.parse(own["content"]) if "content" in own else None,
     )
 
 

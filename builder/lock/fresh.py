@@ -11,7 +11,7 @@ from builder.matrix.values import IndexPin, Stack
 from builder.names import Arch, Digest
 from builder.project.values import Project
 
-__all__ = ["engine_name", "inputs_digest", "stale_reasons"]
+__all__ = ["edits", "engine_name", "inputs_digest", "stale_reasons"]
 
 
 def inputs_digest(
@@ -66,6 +66,16 @@ def _digest_of(lock: Lock) -> Digest:
     )
 
 
+def edits(lock: Lock) -> list[str]:
+    """What in a lock was changed by something else than locking."""
+    found = []
+    if lock.inputs != _digest_of(lock):
+        found.append("it was edited: its inputs do not have the digest it records")
+    if lock.recorded is not None and lock.recorded != lock.content:
+        found.append("it was edited: its packages do not have the digest it records")
+    return found
+
+
 def engine_name(lock: Lock) -> str:
     """`uv` of `uv 0.13.9`."""
     return lock.engine.partition(" ")[0]
@@ -89,8 +99,7 @@ def stale_reasons(
     reasons: list[str] = []
     if lock.backend != backend:
         reasons.append(f"it is for backend {lock.backend}")
-    if lock.inputs != _digest_of(lock):
-        reasons.append("it was edited: its inputs do not have the digest it records")
+    reasons += edits(lock)
     reasons += _lists("requirement", lock.requirements, project.requirements_for(backend))
     reasons += _lists("override", lock.overrides, project.options(backend).overrides)
     reasons += _changed("Python", lock.python, stack.python)

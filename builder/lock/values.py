@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from builder.base.values import LockedBase
@@ -105,6 +106,23 @@ class Lock:
     """The stack's index pins."""
     undated: tuple[str, ...] = ()
     """Indexes that do not say when a file was uploaded, so `exclude_newer` could not bound them."""
+    recorded: Digest | None = field(default=None, compare=False)
+    """What the file that this was read from says of `content`; None when it was not read, or says nothing."""
+
+    @property
+    def content(self) -> Digest:
+        """Digest over what was decided: every file, who needs it, and the packages of the base.
+
+        Where a file is fetched from is left out: its hash holds wherever that is, and a mirror may be written in.
+        """
+        record = {
+            "packages": [
+                [item.name, item.version, item.file, str(item.sha256), item.uploaded, list(item.requires)]
+                for item in self.packages
+            ],
+            "base": [[deb.name, deb.version, deb.architecture, str(deb.sha256)] for deb in self.base.packages],
+        }
+        return Digest.of(json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
     def roots(self) -> tuple[str, ...]:
         """Normalised names of the requirements, in order, each once."""

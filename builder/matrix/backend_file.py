@@ -116,11 +116,16 @@ def parse_backend_file(text: str, path: Path) -> tuple[BackendSpec | None, tuple
 
 
 def _label(reader: _Reader) -> Label:
-    reader.known(("package", "arch", "label"))
+    reader.known(("package", "arch", "label", "required"))
     arch = reader.text("arch") or ""
     if arch and arch not in ARCHES:
         reader.fault(f"unknown architecture {arch!r}", "arch", did_you_mean(arch, ARCHES))
-    return Label(package=reader.text("package") or "", arch=arch, label=reader.text("label") or "")
+    return Label(
+        package=reader.text("package") or "",
+        arch=arch,
+        label=reader.text("label") or "",
+        required=reader.flag("required") if "required" in reader.data else True,
+    )
 
 
 def _index(reader: _Reader) -> IndexRow:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from builder.matrix.load import Backend
+from builder.matrix.notes import told
 from builder.matrix.question import Question
 from builder.matrix.rules import RULES
 from builder.matrix.rules.devices import device_row
-from builder.matrix.rules.frameworks import set_toolkit
+from builder.matrix.rules.forward import FORWARD
+from builder.matrix.rules.frameworks import set_toolkit, system_libc
+from builder.matrix.rules.limits import judge_limits, lift
 from builder.matrix.values import Explanation, RuleVerdict, worst
 
 __all__ = ["explain"]
@@ -49,13 +52,27 @@ def explain(backend: Backend, question: Question) -> Explanation:
         missing = [key for key in rule.keys if not asked.has(key)]
         if missing and len(missing) < len(rule.keys):
             needs.append(f"{rule.name} would need {' and '.join(_SPOKEN.get(key, key) for key in missing)}")
-    read |= {"os", "firmware"} if {"libc", "driver"} <= read else {"os"}
+    libc = question.libc or system_libc(question.os, backend)
+    limits = judge_limits(dataclasses.replace(with_toolkit, libc=libc), backend)
+    forward = [("driver-floor", one) for one in verdicts if one.rule == FORWARD and one.verdict == "supported"]
+    listed = [
+        ("framework-set", one) for one in verdicts if one.rule == "release-members" and one.verdict == "supported"
+    ]
+    verdicts = [*lift(verdicts, (*forward, *listed, *limits.lifted)), *limits.verdicts]
+    needs += [f"{name} would need {_SPOKEN.get(key, key)}" for name, key in limits.needs]
+    read |= limits.read | {"os"}
+    if "driver" in read:
+        read.add("firmware")
+    if question.packages:
+        read.add("toolkit")
+    if derived is not None and "toolkit" in limits.read and question.toolkit is None:
+        notes.append(f"{backend.spec.toolkit} {derived[0]} is that of the set {derived[1]}")
     notes += [f"no rule of backend {backend.name} reads {key}: it was not judged" for key in _unread(question, read)]
     return Explanation(
         verdict=worst(tuple(verdict.verdict for verdict in verdicts)),
         rules=tuple(verdicts),
-        needs=tuple(needs),
-        notes=tuple(notes),
+        needs=tuple(dict.fromkeys(needs)),
+        notes=(*dict.fromkeys(notes), *told(question, backend)),
     )
 
 

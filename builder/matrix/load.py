@@ -14,15 +14,30 @@ from builder.matrix.canonical import canonical
 from builder.matrix.tables import Row, Table, parse_table, require
 from builder.matrix.values import BackendSpec
 
-__all__ = ["Backend", "Tables", "check_tables", "load_backend", "load_table_file", "load_tables", "rewrite_tables"]
+__all__ = [
+    "Backend",
+    "Tables",
+    "check_tables",
+    "load_backend",
+    "load_table_file",
+    "load_tables",
+    "rewrite_tables",
+    "siblings",
+]
 
+_MARKERS = ("backend.toml", "platform.toml")
+"""A folder with backend.toml is a backend images are built for; with platform.toml its facts are shown and explained,
+and no image is made."""
 _COMMON = "common"
 _NODE_CLASSES = "nodeclasses"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Backend:
-    """One backend: its backend.toml and its tables, those of matrices/common included."""
+    """One backend: its backend.toml and its tables, those of matrices/common included.
+
+    Compared by identity: it is loaded once, and what is derived from it is kept beside it.
+    """
 
     spec: BackendSpec
     files: tuple[tuple[str, Path], ...]
@@ -37,7 +52,7 @@ class Backend:
     @property
     def kinds(self) -> frozenset[str]:
         """Kinds there are tables of."""
-        return frozenset(kind for kind, _ in self.files)
+        return _kinds(self.files)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -46,11 +61,26 @@ class Backend:
 
     def of_kind(self, kind: str) -> tuple[Table, ...]:
         """The tables of one kind; `BadInput` when one is faulty."""
-        return tuple(_load_table(path) for own, path in self.files if own == kind)
+        return _of_kind(self, kind)
 
     def rows(self, kind: str) -> tuple[Row, ...]:
         """All rows of one kind, in file order."""
-        return tuple(row for table in self.of_kind(kind) for row in table.rows)
+        return _rows(self, kind)
+
+
+@lru_cache(maxsize=64)
+def _kinds(files: tuple[tuple[str, Path], ...]) -> frozenset[str]:
+    return frozenset(kind for kind, _ in files)
+
+
+@lru_cache(maxsize=512)
+def _of_kind(backend: Backend, kind: str) -> tuple[Table, ...]:
+    return tuple(_load_table(path) for own, path in backend.files if own == kind)
+
+
+@lru_cache(maxsize=512)
+def _rows(backend: Backend, kind: str) -> tuple[Row, ...]:
+    return tuple(row for table in backend.of_kind(kind) for row in table.rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +92,7 @@ class Tables:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the backends, sorted."""
-        return tuple(sorted(path.parent.name for path in self.root.glob("*/backend.toml")))
+        return tuple(sorted(marker.parent.name for marker in _markers(self.root)))
 
     def backend(self, name: str) -> Backend:
         """One backend; `BadInput` with the closest names when there is none."""
@@ -81,13 +111,23 @@ def load_backend(name: str, root: Path | None = None) -> Backend:
 
 @lru_cache(maxsize=64)
 def _load_backend(name: str, root: Path) -> Backend:
-    path = root / name / "backend.toml"
-    if not path.is_file():
-        known = [marker.parent.name for marker in root.glob("*/backend.toml")]
+    markers = {marker.parent.name: marker for marker in _markers(root)}
+    path = markers.get(name)
+    if path is None:
+        known = sorted(markers)
         raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
     spec = require_spec(*parse_backend_file(path.read_text(encoding="utf-8"), path), path)
     paths = (*_table_files(root / name), *_table_files(root / _COMMON))
     return Backend(spec=spec, files=tuple((_kind_of(file), file) for file in paths))
+
+
+def siblings(backend: Backend) -> tuple[Backend, ...]:
+    """The other backends beside one, by name."""
+    own = next((path for _, path in backend.files if path.parent.name == backend.name), None)
+    if own is None:
+        return ()
+    tables = Tables(root=own.parent.parent)
+    return tuple(tables.backend(name) for name in tables.names if name != backend.name)
 
 
 def _kind_of(path: Path) -> str:
@@ -103,7 +143,11 @@ def _load_table(path: Path) -> Table:
 
 
 def _table_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.toml") if path.name != "backend.toml")
+    return sorted(path for path in folder.glob("*.toml") if path.name not in _MARKERS)
+
+
+def _markers(root: Path) -> list[Path]:
+    return sorted(path for name in _MARKERS for path in root.glob(f"*/{name}"))
 
 
 def load_table_file(path: Path) -> Table:
@@ -116,7 +160,7 @@ def load_table_file(path: Path) -> Table:
 def check_tables(root: Path) -> tuple[Fault, ...]:
     """Everything wrong in any file below `root`, canonical form included; reads each file afresh."""
     faults: list[Fault] = []
-    for marker in sorted(root.glob("*/backend.toml")):
+    for marker in _markers(root):
         spec, found = parse_backend_file(marker.read_text(encoding="utf-8"), marker)
         faults += found
         if spec is not None:
@@ -144,7 +188,7 @@ def rewrite_tables(root: Path) -> tuple[Path, ...]:
 
 
 def _all_tables(root: Path) -> list[Path]:
-    folders = [marker.parent for marker in root.glob("*/backend.toml")]
+    folders = [marker.parent for marker in _markers(root)]
     return [
         path for folder in sorted([*folders, root / _COMMON, root / _NODE_CLASSES]) for path in _table_files(folder)
     ]

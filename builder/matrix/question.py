@@ -5,20 +5,62 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 
 from builder.errors import BadInput, did_you_mean
+from builder.matrix.grammar import KEYS as CONDITION_KEYS
 from builder.matrix.load import Backend
+from builder.matrix.systems import normalise_system
 from builder.matrix.targets import normalise_target
 from builder.matrix.versions import parse
 from builder.names import ARCHES
 
-__all__ = ["KEYS", "Question", "known_packages", "parse_question"]
+__all__ = [
+    "KEYS",
+    "SETTINGS",
+    "Question",
+    "family_name",
+    "known_packages",
+    "nameable_packages",
+    "parse_question",
+]
 
 KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "kernel", "python", "libc")
 """Keys of `matrix explain --set`, besides distribution names."""
+
+SETTINGS = (
+    "driver-compat-ids",
+    "neff-target",
+    "framework-pjrt-api",
+    "hsa-override-gfx-version",
+    "neff-features",
+    "nvidia-require-cuda",
+    "plugin-pjrt-api",
+    "runtime-compat-id",
+    "runtime-neff-features",
+    "wheel",
+)
+"""Further keys: what was read from an image, an artefact or a log; also spelled as the variables they come from."""
+
+
+_ALIASES = {
+    "amdgpu": "driver",
+    "cc": "arch",
+    "compute_capability": "arch",
+    "glibc": "libc",
+    "gpu": "device",
+    "hdk": "driver",
+    "instance": "device",
+    "ipex": "intel-extension-for-pytorch",
+    "soc": "device",
+}
+"""Other words people use for a key; the name of a backend's toolkit is one for `toolkit`."""
+
+_DRIVER_PACKAGES = frozenset({"amdgpu-dkms", "aws-neuronx-dkms"})
+"""Packages whose version is that of the kernel driver."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +74,8 @@ class Question:
     """Product name."""
     target: str | None = None
     """Device target: sm_90, gfx942, trn2 …"""
+    features: str | None = None
+    """Target features of an AMD device as its target ID spells them: `sramecc+:xnack-`."""
     machine: str | None = None
     """x86_64 or aarch64."""
     os: str | None = None
@@ -42,15 +86,45 @@ class Question:
     """glibc version, or `musl`."""
     packages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Distribution name to exact version."""
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Keys of `SETTINGS` to what was read."""
 
     def has(self, key: str) -> bool:
         """Whether a part is known; `packages` asks for any, and an operating system tells its C library."""
         return bool(getattr(self, key)) or (key == "libc" and self.os is not None)
 
 
+@lru_cache(maxsize=64)
 def known_packages(backend: Backend) -> frozenset[str]:
     """Every distribution the sets of a backend name."""
     return frozenset(name for row in backend.rows("set") for name in row.packages())
+
+
+@lru_cache(maxsize=64)
+def nameable_packages(backend: Backend) -> frozenset[str]:
+    """Every distribution some table of a backend can say something about."""
+    names = set(known_packages(backend))
+    for row in backend.rows("release"):
+        names.update(row.mapping("members"))
+    for row in backend.rows("pins"):
+        names.update((row.text("package") or "", *row.mapping("requires")))
+    for row in backend.rows("limit"):
+        names.update(key for key in (*row.mapping("when"), *row.mapping("allow")) if key not in CONDITION_KEYS)
+    names.update(row.text("package") or "" for kind in ("about", "forward-compat") for row in backend.rows(kind))
+    if "forward-compat" in backend.kinds:
+        names.add("cuda-compat")
+    if any(row.text("cudnn") for row in backend.rows("set")):
+        names |= {"cudnn", "nccl", "triton"}
+    return frozenset(names | {family_name(name) for name in names})
+
+
+@lru_cache(maxsize=4096)
+def family_name(name: str) -> str:
+    """A package without the spelling of its CUDA major or part: `nvidia-cudnn-cu13` → `cudnn`,
+    `tensorrt-cu13-bindings` → `tensorrt`."""
+    if name.startswith("nvidia-"):
+        return re.sub(r"^nvidia-(.*?)(?:-cu\d+)?$", r"\1", name)
+    return re.sub(r"^(tensorrt(?:-rtx)?)(?:-cu\d+)?(?:-bindings|-libs)?$", r"\1", name)
 
 
 def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
@@ -60,13 +134,24 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
     """
     parts: dict[str, str] = {}
     packages: dict[str, str] = {}
-    known = known_packages(backend)
-    for key, raw in settings.items():
+    extra: dict[str, str] = {}
+    known = nameable_packages(backend) | {name for index in backend.spec.indexes for name in index.packages}
+    titles = {word for word in (backend.spec.toolkit or "").lower().split() if word != "software"}
+    for name, raw in settings.items():
+        key = _ALIASES.get(name.lower(), name)
+        if name.lower() in titles and name.lower() not in known:
+            key = "toolkit"
         value = raw.strip()
         if not value:
             raise BadInput(f"{key} has no value", fix=f"write {key}=VALUE, or leave it out")
         if key not in KEYS:
             name = str(canonicalize_name(key))
+            if name in SETTINGS:
+                extra[name] = value
+                continue
+            if name in _DRIVER_PACKAGES and "driver" not in settings:
+                parts["driver"] = _driver(value)
+                continue
             if name not in known:
                 what = f"unknown key {key!r} for backend {backend.name}"
                 raise BadInput(
@@ -85,15 +170,17 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
                 raise BadInput(f"unknown architecture {value!r}", fix=did_you_mean(value, ARCHES))
             else:
                 parts["target"] = normalise_target(value, backend.spec.targets)
+                if backend.spec.targets == "gfx" and ":" in value:
+                    parts["features"] = _features(value)
         elif key == "libc":
             parts[key] = _libc(value)
         elif key == "os":
-            parts[key] = re.sub(r"(?<=[a-z])[-_:]?(?=\d)", " ", value.lower(), count=1)
+            parts[key] = normalise_system(value)
         elif key == "python":
             parts[key] = _python(value)
         else:
             parts[key] = value
-    return Question(**parts, packages=MappingProxyType(packages))
+    return Question(**parts, packages=MappingProxyType(packages), settings=MappingProxyType(extra))
 
 
 def _version(name: str, value: str) -> str:
@@ -125,6 +212,14 @@ def _driver(value: str) -> str:
             fix="load the kernel driver first, or give the version it will have, e.g. driver=580.65.06",
         )
     return match[0]
+
+
+def _features(value: str) -> str:
+    """`sramecc+:xnack-` of a target ID (LLVM AMDGPU usage guide, "Target ID": features in alphabetical order)."""
+    features = value.lower().split(":")[1:]
+    if not all(re.fullmatch(r"(?:sramecc|xnack)[+-]", feature) for feature in features):
+        raise BadInput(f"arch={value}: not a target ID", fix="e.g. gfx90a:sramecc+:xnack-")
+    return ":".join(sorted(features))
 
 
 def _libc(value: str) -> str:

@@ -16,7 +16,7 @@ __all__ = ["CONFIDENCES", "KINDS", "Cell", "ColumnType", "Confidence", "Kind"]
 Cell = str | bool | int | tuple[str, ...] | Mapping[str, str]
 """A value of a row: text, flag, whole number, list of texts, or package-to-version table."""
 
-ColumnType = Literal["text", "version", "texts", "specifiers", "flag", "count", "packages"]
+ColumnType = Literal["text", "version", "texts", "specifiers", "flag", "count", "packages", "conditions"]
 
 Confidence = Literal["measured", "primary", "secondary", "uncertain"]
 """measured: read from the published file itself; primary: the maker's document or source; secondary: quoted by
@@ -36,6 +36,8 @@ class Kind:
     """Columns that hold one word of a list."""
     ranges: str | None = None
     """Column of version bounds that must not overlap between rows."""
+    partial_key: bool = False
+    """Whether a row may leave a key column out: "no such" is then part of its key."""
 
 
 def _kind(
@@ -45,6 +47,7 @@ def _kind(
     required: tuple[str, ...],
     words: dict[str, tuple[str, ...]] | None = None,
     ranges: str | None = None,
+    partial_key: bool = False,
 ) -> Kind:
     return Kind(
         name=name,
@@ -52,6 +55,7 @@ def _kind(
         required=required,
         words=MappingProxyType(words or {}),
         ranges=ranges,
+        partial_key=partial_key,
     )
 
 
@@ -81,6 +85,9 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "status": "text",
                     "released": "text",
                     "default": "flag",
+                    "cudnn": "text",
+                    "nccl": "text",
+                    "triton": "text",
                 },
                 required=("set", "packages"),
                 words={"status": ("stable", "experimental", "extra", "preview", "beta", "candidate")},
@@ -88,7 +95,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             # Releases of the toolkit, in the maker's own order when versions do not tell it.
             _kind(
                 "release",
-                {"toolkit": "text", "released": "text", "status": "text"},
+                {"toolkit": "text", "released": "text", "status": "text", "members": "conditions"},
                 required=("toolkit",),
                 words={"status": ("production", "preview", "nightly", "legacy")},
             ),
@@ -145,6 +152,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "driver_last": "text",
                     "driver_first": "version",
                     "memory_mib": "text",
+                    "xnack": "text",
+                    "sramecc": "text",
                 },
                 required=("target", "products"),
             ),
@@ -162,6 +171,76 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "devices": "texts",
                 },
                 required=("reference",),
+            ),
+            # What holds, or does not, under conditions: footnotes, floors, lists of what a maker supports.
+            _kind(
+                "limit",
+                {
+                    "rule": "text",
+                    "when": "conditions",
+                    "allow": "conditions",
+                    "verdict": "text",
+                    "otherwise": "text",
+                    "why": "text",
+                    "fix": "text",
+                    "lifts": "texts",
+                },
+                required=("rule", "when", "why"),
+                words={
+                    "verdict": ("supported", "unsupported", "unknown"),
+                    "otherwise": ("unsupported", "unknown"),
+                },
+                partial_key=True,
+            ),
+            # What one package's metadata asks of others.
+            _kind(
+                "pins",
+                {
+                    "package": "text",
+                    "version": "text",
+                    "label": "text",
+                    "machine": "text",
+                    "python": "text",
+                    "requires": "conditions",
+                },
+                required=("package", "version"),
+                partial_key=True,
+            ),
+            # What is told of a package when it is named: status, licence, what it cannot do.
+            _kind(
+                "about",
+                {
+                    "package": "text",
+                    "versions": "text",
+                    "machine": "text",
+                    "status": "text",
+                    "licence": "text",
+                    "modes": "texts",
+                    "gaps": "texts",
+                    "remark": "text",
+                },
+                required=("package",),
+                partial_key=True,
+                words={"status": ("stable", "experimental", "prototype", "preview", "beta", "private beta", "retired")},
+            ),
+            # Code of one target that runs on another device, against the general rules.
+            _kind(
+                "target-exception",
+                {"code": "text", "device": "text", "toolkit": "specifiers", "why": "text"},
+                required=("code", "device", "why"),
+            ),
+            # Packages of a newer user-mode driver, by the branch of the kernel driver below.
+            _kind(
+                "forward-compat",
+                {"package": "text", "toolkit": "version", "works": "texts", "needless": "texts", "refused": "texts"},
+                required=("package", "toolkit"),
+            ),
+            # Classes of products by words of their names, the first that fits.
+            _kind(
+                "device-class",
+                {"class": "text", "words": "texts"},
+                required=("class", "words"),
+                words={"class": ("consumer", "workstation", "datacentre")},
             ),
             # Operating systems and their C library.
             _kind(
@@ -200,7 +279,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 words={"arch": ("x86_64", "aarch64")},
             ),
             # Facts that are shown and cited, and read by no rule yet.
-            _kind("fact", {}, required=()),
+            _kind("fact", {}, required=(), partial_key=True),
         )
     }
 )

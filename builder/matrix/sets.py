@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packaging.version import Version
+from functools import lru_cache
 
 from builder.matrix.load import Backend
 from builder.matrix.tables import Row, Table
@@ -31,6 +31,19 @@ def agrees(backend: Backend, row: Row, package: str, asked: str) -> bool:
     cell = row.packages().get(package)
     if cell is None:
         return False
+    labels, any_label = _labels(backend, package)
+    return _agrees(cell, asked, row.text("label"), labels, any_label)
+
+
+@lru_cache(maxsize=1024)
+def _labels(backend: Backend, package: str) -> tuple[frozenset[str], bool]:
+    """Labels the backend's builds of a package carry, and whether any other works too."""
+    named = [label for label in backend.spec.labels if label.package == package]
+    return frozenset(label.label for label in named), bool(named) and not any(label.required for label in named)
+
+
+@lru_cache(maxsize=65536)
+def _agrees(cell: str, asked: str, own: str | None, labels: frozenset[str], any_label: bool) -> bool:
     version = parse(asked)
     if version is None:
         return asked == cell
@@ -38,10 +51,7 @@ def agrees(backend: Backend, row: Row, package: str, asked: str) -> bool:
         return within(asked, cell) or (is_exact(cell) and within(cell, asked))
     if "+" in cell:
         return within(asked, cell)
-    labels = {label.label for label in backend.spec.labels if label.package == package}
-    if own := row.text("label"):
-        labels.add(own)
-    return version.local in labels and within(str(Version(version.public)), cell)
+    return (any_label or version.local in labels or version.local == own) and within(version.public, cell)
 
 
 def toolkit_agrees(row: Row, asked: str) -> bool | None:
@@ -64,6 +74,7 @@ def targets_of(row: Row, machine: str | None) -> tuple[str, ...] | None:
     return row.texts("targets")
 
 
+@lru_cache(maxsize=256)
 def set_tables(backend: Backend, role: str | None = None) -> tuple[Table, ...]:
     """The tables of sets, those the backend prefers first."""
     order = {lead: number for number, lead in enumerate(backend.spec.prefer)}

@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from builder.errors import BadInput, Fault, Where, did_you_mean
+from builder.matrix.grammar import fault_of
+from builder.matrix.reader import read_toml
 from builder.matrix.schema import CONFIDENCES, KINDS, Cell, ColumnType, Confidence, Kind
 from builder.matrix.versions import is_version, parse, specifier
 
@@ -20,6 +22,9 @@ __all__ = ["Row", "Source", "Table", "key_of", "parse_table", "require"]
 
 _HEADER = ("kind", "title", "key", "columns", "info", "lead", "role", "closed", "sources", "rows")
 _ROW = ("source", "confidence", "note")
+
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +64,14 @@ class Row:
         """A flag; absent is false."""
         return self.cells.get(column) is True
 
+    def mapping(self, column: str) -> Mapping[str, str]:
+        """A cell of names and texts; empty when not known."""
+        value = self.cells.get(column)
+        return value if isinstance(value, MappingProxyType) else _NOTHING
+
     def packages(self) -> Mapping[str, str]:
         """The `packages` cell: distribution name to version cell."""
-        value = self.cells.get("packages")
-        return value if isinstance(value, Mapping) else {}
+        return self.mapping("packages")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +110,7 @@ def parse_table(text: str, path: Path) -> tuple[Table | None, tuple[Fault, ...]]
     """The table of a file's text, and everything wrong with it; None when the form itself cannot be read."""
     faults = _Faults(path)
     try:
-        data = tomllib.loads(text)
+        data = read_toml(text)
     except tomllib.TOMLDecodeError as error:
         faults.add(f"not TOML: {error}", "")
         return None, tuple(faults.found)
@@ -213,8 +222,7 @@ def _row(
         allowed = kind.words.get(key)
         if allowed and isinstance(value, str) and value not in allowed:
             faults.add(f"{value!r} is no {key}", f"{where}.{key}", did_you_mean(value, allowed), line)
-    # A fact may leave a key column out: "no such" is then part of the key.
-    for key in dict.fromkeys((*(keys if kind.columns else ()), *kind.required)):
+    for key in dict.fromkeys((*(() if kind.partial_key else keys), *kind.required)):
         if key not in raw:
             faults.add(f"no {key!r}", where, line=line)
     source = sources.get(str(raw.get("source")))
@@ -253,6 +261,9 @@ def _cell(value: Any, type_: ColumnType | None) -> tuple[Cell | None, str]:
                 return None, f"{bad[0]!r} is not a version bound"
             ok = type_ in (None, "texts", "specifiers")
             return (tuple(value), "") if ok else (None, f"expected {type_}")
+        case dict() if type_ == "conditions" and all(isinstance(item, str) for item in value.values()):
+            problems = [problem for key, item in value.items() if (problem := fault_of(key, item))]
+            return (None, problems[0]) if problems else (MappingProxyType(value), "")
         case dict() if all(isinstance(item, str) for item in value.values()):
             if bad_cells := [item for item in value.values() if specifier(item) is None]:
                 return None, f"{bad_cells[0]!r} is not a version or bound"
@@ -271,6 +282,11 @@ def _laws(table: Table, faults: _Faults) -> None:
         types = {type(row.cells[column]).__name__ for row in table.rows if column in row.cells}
         if len(types) > 1:
             faults.add(f"column {column!r} mixes types: {', '.join(sorted(types))}", "rows")
+    if table.kind.name == "limit":
+        for row in table.rows:
+            if bool(row.mapping("allow")) == bool(row.text("verdict")):
+                what = "a limit has either allow or a verdict"
+                faults.add(what, row.where.key or "", "allow = { … } or verdict = …", row.where.line)
     if table.kind.ranges:
         for first, second in _overlaps(table, table.kind.ranges):
             faults.add(f"{table.kind.ranges} of two rows overlap: {first} and {second}", "rows")

@@ -94,5 +94,7 @@ def covers(scheme: TargetScheme, targets: Iterable[str], device: str, ptx: Itera
     return next((target for target in targets if target.casefold() == device.casefold()), None)
 
 
-def _order(target: str) -> tuple[int, int, str]:
-    return _capability(target) or (0, 0, "")
+def _order(target: str) -> tuple[int, int, bool]:
+    """The closest target is the highest; of one capability the plain one."""
+    found = _capability(target)
+    return (found[0], found[1], not found[2]) if found else (0, 0, True)

@@ -128,6 +128,8 @@ class Label:
     package: str
     arch: str
     label: str
+    required: bool = True
+    """Whether another build does not work at all; otherwise it only brings what is not needed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -14,14 +15,14 @@ from builder.errors import BadInput, Refused, Where
 from builder.image.buildah import Buildah, assemble_buildah
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
-from builder.image.dockerfile import run_line
+from builder.image.dockerfile import run_line, run_prefix
 from builder.image.labels import image_labels
 from builder.image.oci import assemble
 from builder.image.preview import Budget, LayerPlan, check_budget, preview
 from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
 from builder.lock.values import Lock, LockedPackage
 from builder.matrix import Runtime, load_backend
-from builder.names import LayoutRef, Reference, parse_ref
+from builder.names import LayoutRef, Reference, RegistryRef, parse_ref
 from builder.node import NodeClass, node_class
 from builder.pipeline.lock import lock_project, now
 from builder.pipeline.smoke import smoke_image
@@ -39,7 +40,7 @@ from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from builder.release.tags import version_tag
 from builder.release.values import Draft
 from builder.smoke.values import SmokeReport
-from builder.wheels.fetch import fetch
+from builder.wheels.fetch import fetch, sound_wheels
 from builder.wheels.settings import read_index_settings
 
 __all__ = ["BuildOptions", "build", "plan_image", "target_for"]
@@ -103,7 +104,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         return BuildOutcome(
             verdict="planned", steps=tuple(record.steps), lock=lock, plan=_preview(project, lock, options, work)
         )
-    wheelhouse, audit = record.step("audit", partial(_audit, lock, work), _audit_verdict)
+    wheelhouse, audit = record.step("audit", partial(_audit, project, lock, work), _audit_verdict)
     if audit.level == "block":
         return BuildOutcome(verdict="refused", steps=tuple(record.steps), lock=lock, audit=audit)
     plan = plan_image(project, lock, wheelhouse, work)
@@ -150,7 +151,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
         smoke=smoke,
         tags=tags,
         budget=budget,
-        run_line=run_line(plan),
+        run_line=_run_line(plan, destination.with_tag(tag) if tags else None, options),
     )
 
 
@@ -170,7 +171,7 @@ def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work)
         lock=lock,
         wheelhouse=wheelhouse,
         runtime=plan.runtime,
-        labels=image_labels(project, lock, run_line=run_line(plan)),
+        labels=image_labels(project, lock, run_line=run_prefix(plan)),
         created=created,
     )
 
@@ -232,10 +233,20 @@ def _lock_verdict(outcome: LockOutcome) -> tuple[str, str]:
     return ("locked" if outcome.written else "fresh"), count
 
 
-def _audit(lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
+def _audit(project: Project, lock: Lock, work: Work) -> tuple[Wheelhouse, AuditReport]:
     """The wheels are fetched once, by hash; what is audited here is what the engines install."""
     wheelhouse = _fetch(lock.packages, work)
-    report = audit_lock(lock, wheelhouse.files, backend=lock.backend, reporter=work.reporter, store=work.store)
+    with sound_wheels(lock.packages, work.store):
+        report = audit_lock(
+            lock,
+            wheelhouse.files,
+            backend=lock.backend,
+            reporter=work.reporter,
+            store=work.store,
+            exceptions=project.exceptions,
+            translations=project.options(lock.backend).translations,
+            today=datetime.now(tz=UTC).date(),
+        )
     return wheelhouse, report
 
 
@@ -275,41 +286,24 @@ def _open(reference: Reference, options: BuildOptions, work: Work) -> Repository
 def _assemble(
     plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
 ) -> BuiltImage:
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    engine: Callable[..., BuiltImage] = assemble
     if options.engine == "docker":
-        return assemble_docker(
+        engine = partial(assemble_docker, docker=Docker.find(work.environ))
+    elif options.engine == "buildah":
+        engine = partial(assemble_buildah, buildah=Buildah.find(work.environ))
+    with sound_wheels(plan.lock.packages, work.store):
+        return engine(
             plan,
-            docker=Docker.find(work.environ),
             target=bench,
             tag=None,
             store=work.store,
             reporter=work.reporter,
             reference=workbench,
-            open_repository=opener,
+            open_repository=partial(
+                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+            ),
             offline=work.offline,
         )
-    if options.engine == "buildah":
-        return assemble_buildah(
-            plan,
-            buildah=Buildah.find(work.environ),
-            target=bench,
-            tag=None,
-            store=work.store,
-            reporter=work.reporter,
-            reference=workbench,
-            open_repository=opener,
-            offline=work.offline,
-        )
-    return assemble(
-        plan,
-        target=bench,
-        tag=None,
-        store=work.store,
-        reporter=work.reporter,
-        reference=workbench,
-        open_repository=opener,
-        offline=work.offline,
-    )
 
 
 def _size_verdict(budget: Budget) -> tuple[str, str]:
@@ -429,6 +423,13 @@ def _publish(
     return BuiltImage(
         reference=str(destination.with_tag(tag)), digest=image.digest, size=image.size, layers=image.layers
     )
+
+
+def _run_line(plan: ImagePlan, published: Reference | None, options: BuildOptions) -> str:
+    """How the image is started: what was published, else what the engine still has; empty where neither is there."""
+    if options.engine == "docker" and not isinstance(published, RegistryRef):
+        return run_line(plan)
+    return run_line(plan, published) if published else ""
 
 
 def _verdict(

@@ -10,10 +10,10 @@ from packaging.requirements import Requirement
 
 from builder.base.resolve import resolve_base
 from builder.base.values import LockedBase
-from builder.errors import BadInput, BuilderError, CannotTell, Refused, Where
+from builder.errors import BadInput, BuilderError, CannotTell, OutsideFailed, Refused, Where, did_you_mean
 from builder.lock.engine import LockEngine
 from builder.lock.files import lock_path, read_lock, requirements_path, write_lock
-from builder.lock.fresh import stale_reasons
+from builder.lock.fresh import edits, stale_reasons
 from builder.lock.make import make_lock
 from builder.lock.measure import measured
 from builder.lock.policy import load_package_policy
@@ -54,6 +54,8 @@ def lock_project(
     What the tables do not know (which toolkit goes with a framework, say) does not change which wheels fit together, so
     it does not stop a lock: it is told, and stands in `Lock.unknown_allowed` for the build to answer for.
     """
+    if engine is not None:
+        _check_engine(engine)
     stack = solve_project(project, backend, node_class=node_class)
     for question in stack.unknown:
         work.reporter.note(f"not known: {question}")
@@ -68,7 +70,9 @@ def lock_project(
         if check or not (stale or upgrade):
             if not (check or requirements_path(project.root, backend).exists()):
                 write_lock(previous, project.root)
-            return LockOutcome(lock=previous, path=path, blocked=blocked(previous, policy), stale=stale)
+            return LockOutcome(
+                backend=backend, lock=previous, path=path, blocked=blocked(previous, policy), stale=stale
+            )
         for reason in stale:
             work.reporter.note(f"the lock is stale: {reason}")
     settings = read_index_settings(work.environ)
@@ -90,7 +94,7 @@ def lock_project(
     found = measured(blocked(lock, policy), lock, settings=settings, environ=work.environ, offline=work.offline)
     if not found:
         write_lock(lock, project.root)
-    return LockOutcome(lock=lock, path=path, blocked=found, written=not found)
+    return LockOutcome(backend=backend, lock=lock, path=path, blocked=found, written=not found)
 
 
 def solve_project(project: Project, backend: str, *, node_class: NodeClass | None) -> Stack:
@@ -135,15 +139,19 @@ def _no_stack(project: Project, backend: str, refused: tuple[Refusal, ...]) -> B
 
 def open_engine(name: str, work: Work) -> LockEngine:
     """The lock engine of this name."""
-    if name == "uv":
-        from builder.lock.uv import Uv
-
-        return Uv(work.environ)
+    _check_engine(name)
     if name == "pip-tools":
         from builder.lock.pip_tools import PipTools
 
         return PipTools(work.environ)
-    raise BadInput(f"unknown lock engine {name!r}", fix=f"known: {', '.join(ENGINES)}")
+    from builder.lock.uv import Uv
+
+    return Uv(work.environ)
+
+
+def _check_engine(name: str) -> None:
+    if name not in ENGINES:
+        raise BadInput(f"unknown lock engine {name!r}", fix=did_you_mean(name, ENGINES))
 
 
 def now(work: Work) -> str:
@@ -165,16 +173,36 @@ def _previous(path: Path, *, must_exist: bool) -> Lock | None:
 
 
 def _base(reference: str, project: Project, stack: Stack, previous: Lock | None, work: Work) -> LockedBase:
-    """The base of the lock before while the reference is the same: a new base comes by --upgrade, not by accident."""
-    if previous is not None and previous.base.reference == reference and previous.python == stack.python:
+    """The base of the lock before while the reference is the same: a new base comes by --upgrade, not by accident.
+
+    What an edited lock says of its base is not believed.
+    """
+    if (
+        previous is not None
+        and not edits(previous)
+        and previous.base.reference == reference
+        and previous.python == stack.python
+    ):
         return previous.base
-    return resolve_base(
-        reference,
-        python=stack.python,
-        arch=project.arch,
-        store=work.store,
-        reporter=work.reporter,
-        offline=work.offline,
-        environ=work.environ,
-        open_repository=partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter),
-    )
+    try:
+        return resolve_base(
+            reference,
+            python=stack.python,
+            arch=project.arch,
+            store=work.store,
+            reporter=work.reporter,
+            offline=work.offline,
+            environ=work.environ,
+            open_repository=partial(
+                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+            ),
+        )
+    except OutsideFailed as error:
+        asked = project.base_for(stack.backend) is not None
+        error.what = f"cannot lock the base {reference} of {stack.backend}: {error.what}"
+        error.where = error.where or Where(file=str(project.path), key=None if asked else f"backend.{stack.backend}")
+        if not reference.startswith("debian:"):
+            error.fix = "; or ".join(
+                filter(None, (error.fix, 'name another base, for example base = "debian:bookworm"'))
+            )
+        raise

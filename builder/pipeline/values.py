@@ -35,6 +35,8 @@ class Work:
 class LockOutcome:
     """What `lock_project` found or made."""
 
+    backend: str
+    """The one that was asked for."""
     lock: Lock
     path: Path
     blocked: tuple[BlockedPackage, ...] = ()

@@ -23,6 +23,7 @@ from builder.project.load import FILE_NAME, TAG_FIELDS, load_project
 from builder.project.requirements import read_requirements
 from builder.project.table import parse_toml
 from builder.project.values import DEFAULT_TAG
+from builder.store import disk_errors
 
 __all__ = ["Rejected", "Survey", "render", "survey", "write_project"]
 
@@ -167,7 +168,7 @@ def render(found: Survey) -> str:
     lines.append(_set_or_hint("python", found.python, "3.11"))
     lines.append(_set_or_hint("arch", "", ARCHES[0]))
     lines += ["", *_requirements(found), "", *_IMAGE_NOTES]
-    lines += ["[image]", *_image(found), "", *_WARMUP, "", *_BACKENDS]
+    lines += ["[image]", *_image(found), "", *_WARMUP, "", *_AUDIT, "", *_BACKENDS]
     return "\n".join(lines) + "\n"
 
 
@@ -222,12 +223,19 @@ _WARMUP = [
     '# command = ["python", "-m", "service", "--once"]',
     "# timeout = 300  # seconds",
 ]
+_AUDIT = [
+    "# Findings of the audit to live with until a day.",
+    "# [audit]",
+    '# exception = [{ package = "name", rule = "foreign-soft", reason = "why it does no harm", expires = 2030-01-01 }]',
+]
 _BACKENDS = [
     "# One table for each backend whose image differs: cpu, cuda, rocm, npu, neuron, tpu, xpu.",
     "# [backend.npu]",
     '# requirements = ["torch-npu==2.13.0", "torch==2.13.0+cpu"]  # added to the ones above',
     '# exclude = ["onnxruntime"]  # names of the ones above that this backend leaves out',
     '# overrides = ["numpy==2.2.6"]  # replace whatever version anything asks for',
+    '# translations = ["zluda"]  # layers in the image that stand in for another vendor\'s libraries',
+    '# max-size = "4.5 GB"  # refuse a larger image, its largest layers named',
     '# toolkit = "9.1"  # without it the newest coherent one',
     '# base = "debian:bookworm"',
     '# python = "3.11"',
@@ -251,7 +259,7 @@ def write_project(folder: Path) -> tuple[Path, Survey]:
             where=where_path(pyproject, key="tool.builder"),
         )
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with disk_errors(path), path.open("x", encoding="utf-8") as file:
             file.write(render(found))
     except FileExistsError as error:
         raise Refused(

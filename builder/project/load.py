@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from builder import resources
 from builder.errors import BadInput, did_you_mean, raise_faults
 from builder.names import ARCHES, Arch
+from builder.project.exceptions import AuditException, parse_exceptions
 from builder.project.requirements import check_requirement, read_requirements
 from builder.project.table import Faults, Table, parse_toml
 from builder.project.values import (
@@ -38,16 +39,20 @@ def find_project(start: Path) -> Path:
     if not start.is_dir():
         raise BadInput(f"no such project: {start}", fix="give a builder.toml, a pyproject.toml or their folder")
     folder = start.resolve()
+    without = None
     for candidate in (folder, *folder.parents):
         if (candidate / FILE_NAME).is_file():
             return candidate / FILE_NAME
         pyproject = candidate / "pyproject.toml"
         if pyproject.is_file() and "builder" in (parse_toml(pyproject)[0].get("tool") or {}):
             return pyproject
+        if without is None and pyproject.is_file():
+            without = pyproject
     raise BadInput(
         f"no project file in {start} or above",
-        why="looked for builder.toml and for [tool.builder] in pyproject.toml",
-        fix="`builder init` writes a commented builder.toml",
+        why="looked for builder.toml and for [tool.builder] in pyproject.toml"
+        + (f"; {without} has no such table" if without else ""),
+        fix="`builder init` writes a commented builder.toml" + (" from what that file says" if without else ""),
     )
 
 
@@ -95,6 +100,7 @@ def _project(top: Table, path: Path, *, from_pyproject: bool) -> Project:
         warmup=_warmup(top.table("warmup")),
         registry=top.text("registry"),
         tag=top.text("tag", check=_check_tag) or DEFAULT_TAG,
+        exceptions=_exceptions(top.table("audit")),
         description=top.text("description") or "",
         license=top.text("license") or "",
         source=top.text("source") or "",
@@ -155,6 +161,14 @@ def _warmup(table: Table) -> Warmup | None:
     return Warmup(command=command, timeout=timeout) if command else None
 
 
+def _exceptions(table: Table) -> tuple[AuditException, ...]:
+    found, wrong = parse_exceptions(table.items("exception"))
+    for what, fix in wrong:
+        table.fault("exception", what, fix)
+    table.finish()
+    return found
+
+
 def _backends(table: Table) -> dict[str, BackendOptions]:
     known = resources.backends()
     found: dict[str, BackendOptions] = {}
@@ -172,6 +186,7 @@ def _backends(table: Table) -> dict[str, BackendOptions]:
             node_classes=options.texts("node-classes"),
             python=options.text("python", check=_check_python),
             exclude=options.texts("exclude"),
+            translations=options.texts("translations"),
             max_size=_size(options.text("max-size", check=_check_size)),
         )
         options.finish()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.names import Arch
+from builder.project.exceptions import AuditException
 
 __all__ = ["BackendOptions", "CopyRule", "ImageOptions", "Project", "Warmup"]
 
@@ -66,6 +67,8 @@ class BackendOptions:
     python: str | None = None
     exclude: tuple[str, ...] = ()
     """Names of project requirements this backend leaves out."""
+    translations: tuple[str, ...] = ()
+    """Names of layers that stand in for another backend's libraries (checks/policies/translations.toml)."""
     max_size: int | None = None
     """Bytes that the image may have, configuration and compressed layers together; None sets no budget."""
 
@@ -96,6 +99,8 @@ class Project:
     """Repository to publish to, `host/name` or `oci:DIR`; None builds to a layout beside the project."""
     tag: str = DEFAULT_TAG
     """Grammar of version tags; fields {name} {version} {backend} {toolkit} {arch} {python}."""
+    exceptions: tuple[AuditException, ...] = ()
+    """Findings of the audit that are lived with."""
     description: str = ""
     license: str = ""
     source: str = ""

@@ -7,27 +7,22 @@ mebibytes passes through one temporary file at a time.
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-import zstandard
-from isal import igzip, igzip_lib
-
-from builder.errors import OutsideFailed
 from builder.events import Advance
 from builder.proof.objects import ElfObject
 from builder.proof.ranges import BytesRanges, FileRanges, Ranges
+from builder.registry.layers import BlobStream, clean_path, decompressed, reading, tar_members
 from builder.registry.values import Descriptor, Repository
 from builder.store import Store
 
-__all__ = ["BadLayer", "LayerEntry", "LayerIndex", "index_layer", "read_files", "read_layer"]
+__all__ = ["LayerEntry", "LayerIndex", "index_layer", "read_files", "read_layer"]
 
 VERSION = "1"
 """Raised when the same layer would give another index."""
@@ -36,8 +31,6 @@ Kind = Literal["file", "dir", "symlink", "hardlink", "whiteout", "opaque"]
 ReadObject = Callable[[Ranges], ElfObject | None]
 
 _IN_MEMORY = 4 << 20
-_TAR_BUFFER = 32 << 10
-"""tarfile copies its buffer once for each small read, so a large one is slow."""
 _KEPT = re.compile(
     r"etc/ld\.so\.(cache|conf|preload|conf\.d/[^/]+\.conf)|.*/pyvenv\.cfg|.*\.dist-info/(METADATA|RECORD)"
 )
@@ -45,15 +38,8 @@ _KEPT_LIMIT = 16 << 20
 _PYTHON_LIMIT = 4 << 20
 _LOADS = (b"CDLL", b"LoadLibrary", b"PyDLL", b"dlopen", b"load_library")
 _LIBRARY_NAME = re.compile(rb"lib[A-Za-z0-9_.+-]+\.so(?:\.[0-9]+)*")
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
-
-
-class BadLayer(OutsideFailed):
-    """A layer that is not the compressed tar its media type promises."""
-
-    kind = "bad-layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +112,9 @@ def read_layer(
     if known is not None:
         advance(layer.size)
         return LayerIndex.from_json(known)
-    stream = _Stream(repository.read_blob(layer.digest), advance)
+    stream = BlobStream(repository.read_blob(layer.digest), advance)
     with store.partial() as spool:
-        index = index_layer(_decompressed(stream, layer), layer, read=read, spool=spool)
+        index = index_layer(decompressed(stream, layer), layer, read=read, spool=spool)
     stream.drain()
     store.put_derived("layer-index", key, index.to_json())
     return index
@@ -137,11 +123,10 @@ def read_layer(
 def read_files(repository: Repository, layer: Descriptor, paths: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """Path and content of these regular files of a layer, in the order of the tar; read until all were seen."""
     left = set(paths)
-    stream = _decompressed(_Stream(repository.read_blob(layer.digest), lambda amount, /: None), layer)
-    with _reading(layer), tarfile.open(fileobj=stream, mode="r|", bufsize=_TAR_BUFFER) as tar:
-        for member in tar:
-            _forget(tar)
-            path = _clean(member.name)
+    stream = decompressed(BlobStream(repository.read_blob(layer.digest), lambda amount, /: None), layer)
+    with reading(layer):
+        for tar, member in tar_members(stream):
+            path = clean_path(member.name)
             if path in left and member.isreg():
                 source = tar.extractfile(member)
                 if source is not None:
@@ -151,77 +136,12 @@ def read_files(repository: Repository, layer: Descriptor, paths: Collection[str]
                 return
 
 
-class _Stream(io.RawIOBase):
-    """A blob's chunks as a file that can only be read forward."""
-
-    def __init__(self, chunks: Iterator[bytes], advance: Advance) -> None:
-        super().__init__()
-        self._chunks = chunks
-        self._advance = advance
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._advance(len(chunk))
-            self._rest = memoryview(chunk)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def drain(self) -> None:
-        """Read to the end, so that the digest of the whole blob is checked."""
-        self._rest = memoryview(b"")
-        for chunk in self._chunks:
-            self._advance(len(chunk))
-
-
-def _decompressed(stream: _Stream, layer: Descriptor) -> IO[bytes]:
-    """By what the bytes are rather than what the media type says: engines accept both (image-spec, layer.md)."""
-    buffered = io.BufferedReader(stream, 1 << 20)
-    magic = buffered.peek(4)[:4]
-    if magic[:2] == b"\x1f\x8b":
-        opened: IO[bytes] = igzip.IGzipFile(fileobj=buffered, mode="rb")  # type: ignore[no-untyped-call,assignment]
-        return opened
-    if magic == b"\x28\xb5\x2f\xfd":
-        return zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
-    if "zstd" in layer.media_type or "gzip" in layer.media_type:
-        raise _bad(layer, f"its media type is {layer.media_type}, its first bytes are {magic!r}")
-    return buffered
-
-
-def _forget(tar: tarfile.TarFile) -> None:
-    """Drop the list of members that tarfile keeps, so that memory does not grow with the layer."""
-    tar.members.clear()  # type: ignore[attr-defined]  # public in the code, missing in the stub
-
-
-def _bad(layer: Descriptor, why: str) -> BadLayer:
-    return BadLayer(f"cannot read layer {layer.digest}", why=why, fix="push the image again")
-
-
-@contextmanager
-def _reading(layer: Descriptor) -> Iterator[None]:
-    """Turn what decompressors and tarfile say of damaged input into `BadLayer`."""
-    try:
-        yield
-    except (tarfile.TarError, EOFError, igzip.BadGzipFile, _InflateError, zstandard.ZstdError) as error:
-        raise _bad(layer, str(error)) from error
-
-
 def index_layer(tar_stream: IO[bytes], layer: Descriptor, *, read: ReadObject, spool: Path) -> LayerIndex:
     """Index an uncompressed tar stream; `spool` is a path that may be written for large ELF files."""
     building = _Building()
-    with _reading(layer):
-        with tarfile.open(fileobj=tar_stream, mode="r|", bufsize=_TAR_BUFFER) as tar:
-            for member in tar:
-                _add(building, tar, member, read, spool)
-                _forget(tar)
+    with reading(layer):
+        for tar, member in tar_members(tar_stream):
+            _add(building, tar, member, read, spool)
         while tar_stream.read(1 << 20):
             pass
     return LayerIndex(
@@ -233,19 +153,8 @@ def index_layer(tar_stream: IO[bytes], layer: Descriptor, *, read: ReadObject, s
     )
 
 
-def _clean(name: str) -> str:
-    """A tar name as a path below the root: `..` never leaves it."""
-    parts: list[str] = []
-    for part in name.split("/"):
-        if part == "..":
-            del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/".join(parts)
-
-
 def _add(building: _Building, tar: tarfile.TarFile, member: tarfile.TarInfo, read: ReadObject, spool: Path) -> None:
-    path = _clean(member.name)
+    path = clean_path(member.name)
     folder, _, name = path.rpartition("/")
     if name == _OPAQUE:
         building.entries.append(LayerEntry(folder, "opaque"))
@@ -258,7 +167,7 @@ def _add(building: _Building, tar: tarfile.TarFile, member: tarfile.TarInfo, rea
     elif member.issym():
         building.entries.append(LayerEntry(path, "symlink", member.linkname))
     elif member.islnk():
-        building.entries.append(LayerEntry(path, "hardlink", _clean(member.linkname)))
+        building.entries.append(LayerEntry(path, "hardlink", clean_path(member.linkname)))
     elif member.isreg():
         building.entries.append(LayerEntry(path, "file", executable=bool(member.mode & 0o111)))
         source = tar.extractfile(member)

@@ -144,7 +144,8 @@ class Layout:
                         file.write(chunk)
                     file.flush()
                     os.fsync(file.fileno())
-                _verify(descriptor.digest, Digest(hasher.hexdigest()), size, target, expected_size=descriptor.size)
+                origin = source.path if isinstance(source, FileSource) else target
+                _verify(descriptor.digest, Digest(hasher.hexdigest()), size, origin, expected_size=descriptor.size)
                 partial.chmod(0o644)
                 partial.replace(target)
             except BaseException:

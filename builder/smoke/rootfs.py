@@ -176,15 +176,19 @@ def _counted(repository: Repository, layer: Descriptor, advance: Advance) -> Ite
 
 def _gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Inflate a gzip file of any number of members (RFC 1952, 2.2) without holding it."""
-    from isal import isal_zlib
+    from isal import igzip_lib, isal_zlib
 
+    damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
     inflate = isal_zlib.decompressobj(31)
     started = False
     # Small pieces: at the end of a member the rest of its piece is copied, and a layer has a member for each file.
     for chunk in _pieces(chunks, 1 << 16):
         while chunk:
             started = True
-            data = inflate.decompress(chunk, 1 << 20)
+            try:
+                data = inflate.decompress(chunk, 1 << 20)
+            except damaged as error:
+                raise EOFError(f"the compressed layer is damaged: {error}") from error
             if data:
                 yield data
             if inflate.eof:

@@ -23,11 +23,12 @@ from builder.errors import OutsideFailed, Where
 from builder.events import Advance, Reporter
 from builder.names import Digest
 from builder.store import CorruptBlob, Store, disk_errors
+from builder.wheels.archive import UnsafeWheel
 from builder.wheels.settings import IndexSettings, without_credentials
 from builder.wheels.transport import IndexUnreachable, Temporary, check_status, open_client, retrying, transport_fault
 from builder.wheels.values import Wheelhouse, WheelSource
 
-__all__ = ["MissingWheels", "fetch", "receive"]
+__all__ = ["MissingWheels", "fetch", "receive", "sound_wheels"]
 
 _CHUNK = 1 << 20
 _LARGEST = 32 << 30
@@ -73,7 +74,7 @@ def fetch(
     and unfinished ones in its tmp/, so a second call goes on from there.
     """
     wanted = tuple(wheels)
-    missing = [wheel for wheel in wanted if not store.has(wheel.sha256)]
+    missing = [wheel for wheel in wanted if not store.has(wheel.sha256, size=wheel.size)]
     if missing and offline:
         names = ", ".join(wheel.file for wheel in missing)
         raise MissingWheels(
@@ -106,7 +107,9 @@ def _fetch_all(
         ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="fetch") as pool,
     ):
         futures: list[Future[Digest]] = [
-            pool.submit(receive, client, wheel.url, store, digest=wheel.sha256, advance=advance, stop=stop)
+            pool.submit(
+                receive, client, wheel.url, store, digest=wheel.sha256, size=wheel.size, advance=advance, stop=stop
+            )
             for wheel in missing
         ]
         try:
@@ -132,14 +135,15 @@ def receive(
     store: Store,
     *,
     digest: Digest | None,
+    size: int | None = None,
     advance: Advance = lambda amount, /: None,
     stop: threading.Event | None = None,
 ) -> Digest:
-    """One file into the store. Without a digest it is hashed as received, and that digest is returned."""
+    """One file into the store, unless it is there with that `size`. Without a digest it is hashed as received."""
     progress = _Progress(advance)
     name = digest.hex if digest is not None else hashlib.sha256(url.encode()).hexdigest()
     with store.partial(f"{name}.whl.part") as path, _locked(path) as file:
-        if digest is not None and store.has(digest):
+        if digest is not None and store.has(digest, size=size):
             _discard(path)
             return digest
         with disk_errors(path):
@@ -158,6 +162,26 @@ def receive(
             store.adopt(path, found, verified=True)
             _discard(path)
         return found
+
+
+@contextmanager
+def sound_wheels(wheels: Iterable[WheelSource], store: Store) -> Iterator[None]:
+    """While wheels are read: one that turns out damaged is either so at its index, or was damaged in the store since.
+
+    The store's copy is removed in the second case, which `CorruptBlob` says, so that running again fetches it.
+    """
+    try:
+        yield
+    except UnsafeWheel as error:
+        damaged = [wheel.file for wheel in wheels if store.drop_damaged(wheel.sha256)]
+        if not damaged:
+            raise
+        raise CorruptBlob(
+            f"the store's copy of {', '.join(damaged)} was damaged",
+            why=f"its bytes changed after they were verified ({error.why})",
+            fix="it is removed: run again to fetch it anew, and check the disk",
+            where=Where(file=str(store.root)),
+        ) from error
 
 
 @contextmanager

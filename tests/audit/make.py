@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import shutil
 import stat
@@ -42,8 +44,9 @@ def wheel(
     version: str = "1.0",
     tag: str = TAG,
     requires: Iterable[str] = (),
+    record: str | None = None,
 ) -> Path:
-    """A wheel of these members, with METADATA."""
+    """A wheel of these members, with METADATA, WHEEL, and a RECORD that is right unless `record` is given."""
     stem = name.replace("-", "_")
     path = folder / f"{stem}-{version}-{tag}.whl"
     entries = (
@@ -53,6 +56,10 @@ def wheel(
     lines += [f"Requires-Dist: {line}" for line in requires]
     entries.append(Entry(name=f"{stem}-{version}.dist-info/METADATA", data="\n".join(lines).encode()))
     entries.append(Entry(name=f"{stem}-{version}.dist-info/WHEEL", data=f"Wheel-Version: 1.0\nTag: {tag}\n".encode()))
+    named = f"{stem}-{version}.dist-info/RECORD"
+    if named not in {entry.name for entry in entries}:
+        right = "".join(f"{entry.name},{_hashed(entry.data)},{len(entry.data)}\n" for entry in entries)
+        entries.append(Entry(name=named, data=(f"{right}{named},,\n" if record is None else record).encode()))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for entry in entries:
             info = zipfile.ZipInfo(entry.name, (2020, 1, 1, 0, 0, 0))
@@ -61,6 +68,10 @@ def wheel(
             info.compress_type = zipfile.ZIP_STORED if entry.stored else zipfile.ZIP_DEFLATED
             archive.writestr(info, entry.data)
     return path
+
+
+def _hashed(data: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 def judged(path: Path, backend: str = "cpu", *, rules: Rules | None = None) -> TargetAudit:

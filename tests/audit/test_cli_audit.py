@@ -101,8 +101,8 @@ def test_github_annotations_and_summary(run_builder: RunBuilder, dirty: Path, tm
     [
         (["missing-1.0-py3-none-any.whl", "--backend", "cpu"], "no such file"),
         (["x.whl", "--backend", "cpuu"], "did you mean 'cpu'"),
-        (["oci:somewhere", "--backend", "cpu"], "images are not read yet"),
-        (["registry.example/team/app:1.0", "--backend", "cpu"], "images are not read yet"),
+        (["oci:somewhere", "--backend", "cpu"], "which image of"),
+        (["oci:somewhere", "x.whl", "--backend", "cpu"], "an image is audited alone"),
         (["not a requirement", "--backend", "cpu"], "not a requirement"),
         (["missing.toml", "--backend", "cpu"], "no lock"),
         (["missing.toml", "x.whl", "--backend", "cpu"], "a lock is audited alone"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from builder import resources
 from builder.base.values import DebPackage, LockedBase
-from builder.image.dockerfile import BuilderKind, public_base, render, run_line
+from builder.image.dockerfile import BuilderKind, public_base, render, run_prefix
 from builder.image.labels import image_labels
 from builder.image.values import ImagePlan, Wheelhouse
 from builder.lock.values import Lock, LockedPackage
@@ -78,7 +78,7 @@ def make_plan(backend: str) -> ImagePlan:
         labels={},
         created="2026-11-30T00:00:00Z",
     )
-    return replace(plan, labels=image_labels(project, lock, run_line=run_line(plan)))
+    return replace(plan, labels=image_labels(project, lock, run_line=run_prefix(plan)))
 
 
 def text(backend: str, builder: BuilderKind = "buildkit") -> str:

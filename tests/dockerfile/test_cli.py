@@ -49,6 +49,12 @@ def test_without_a_lock_the_mend_is_named(run_builder: RunBuilder, project: Path
     assert "builder lock" in found["fix"]
 
 
+def test_the_lock_of_another_backend_is_not_taken(run_builder: RunBuilder, project: Path) -> None:
+    (project / "pylock.cpu.toml").rename(project / "pylock.cuda.toml")
+    found = error(run_builder("dockerfile", "--backend", "cuda", "--json", cwd=project), 2)
+    assert (found["why"], "builder lock --backend cuda" in found["fix"]) == ("it says that it is for cpu", True)
+
+
 @pytest.mark.docker
 def test_what_is_written_builds_by_the_lines_it_names(
     run_builder: RunBuilder, plan: ImagePlan, environ: dict[str, str], tmp_path: Path

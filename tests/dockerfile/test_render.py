@@ -18,6 +18,7 @@ from builder.image.config import settings
 from builder.image.dockerfile import render, run_line
 from builder.image.labels import image_labels, lock_digest, read_labels
 from builder.image.values import ImagePlan
+from builder.names import LayoutRef, parse_ref
 from builder.project.values import CopyRule
 from tests.dockerfile import plans
 
@@ -73,6 +74,19 @@ def test_the_run_lines_bring_the_devices() -> None:
     assert "--device=/dev/neuron0" in lines["neuron"]
     assert "--ulimit=memlock=-1" in lines["tpu"]
     assert "--device=/dev/dri" in lines["xpu"]
+
+
+def test_the_run_line_names_the_image_where_it_lies() -> None:
+    plan = plans.make_plan("cpu")
+    start = "docker run --rm --publish=8080:8080/tcp"
+    assert run_line(plan, parse_ref("registry.example.org/team/demo:1.0")) == (
+        f"{start} registry.example.org/team/demo:1.0"
+    )
+    layout = LayoutRef(Path("/a folder/image"), tag="1.0-cpu")
+    assert run_line(plan, layout) == (
+        f"skopeo copy 'oci:/a folder/image:1.0-cpu' docker-daemon:demo:1.0-cpu && {start} demo:1.0-cpu"
+    )
+    assert plan.labels["dev.builder.run"] == start
 
 
 def test_what_the_runtimes_need_is_in_the_image() -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from tests.conftest import RunBuilder
 from tests.e2e.index import Index
-from tests.e2e.landed import needs
 from tests.schemas import error
+from tests.services import free_port
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -31,7 +31,6 @@ def blobs(store: str) -> list[Path]:
     return [path for path in (Path(store) / "sha256").rglob("*") if path.is_file()]
 
 
-@needs("lock")
 def test_a_project_file_that_is_not_toml_is_named_with_its_line(run_builder: RunBuilder, project: Path) -> None:
     (project / "builder.toml").write_text('name = "svc"\nversion = 1.0.0\n')
     found = error(run_builder("lock", "--backend", "cpu", "--json", cwd=project), 2)
@@ -39,7 +38,6 @@ def test_a_project_file_that_is_not_toml_is_named_with_its_line(run_builder: Run
     assert left_behind(project) == []
 
 
-@needs("lock", "build", "dockerfile")
 @pytest.mark.parametrize("command", ["lock", "build", "dockerfile"])
 def test_without_a_project_file_the_mend_is_named(run_builder: RunBuilder, tmp_path: Path, command: str) -> None:
     found = error(run_builder(command, "--backend", "cpu", "--json"), 2)
@@ -48,7 +46,6 @@ def test_without_a_project_file_the_mend_is_named(run_builder: RunBuilder, tmp_p
     assert "absent" in named["what"]
 
 
-@needs("lock", "build", "dockerfile")
 @pytest.mark.parametrize("command", ["lock", "build", "dockerfile"])
 def test_an_unknown_backend_gets_a_hint(run_builder: RunBuilder, project: Path, command: str) -> None:
     found = error(run_builder(command, "--backend", "cudaa", "--json", cwd=project), 2)
@@ -56,7 +53,6 @@ def test_an_unknown_backend_gets_a_hint(run_builder: RunBuilder, project: Path, 
     assert "did you mean 'cuda'" in found["fix"]
 
 
-@needs("lock")
 def test_all_faults_of_a_project_file_are_told_at_once(run_builder: RunBuilder, project: Path) -> None:
     text = (project / "builder.toml").read_text().replace('version = "1.0"', 'version = "one"\nrequirments = []')
     (project / "builder.toml").write_text(text)
@@ -65,7 +61,6 @@ def test_all_faults_of_a_project_file_are_told_at_once(run_builder: RunBuilder, 
     assert any("did you mean 'requirements'" in fault["fix"] for fault in found["faults"])
 
 
-@needs("lock")
 @pytest.mark.network
 def test_a_requirement_that_does_not_exist_is_a_wrong_question(
     run_builder: RunBuilder, project: Path, index: Index
@@ -77,7 +72,6 @@ def test_a_requirement_that_does_not_exist_is_a_wrong_question(
     assert left_behind(project) == []
 
 
-@needs("lock")
 @pytest.mark.network
 def test_a_version_that_does_not_exist_is_answered_no(run_builder: RunBuilder, project: Path, index: Index) -> None:
     index.add("e2e_plain", "1.0")
@@ -89,7 +83,6 @@ def test_a_version_that_does_not_exist_is_answered_no(run_builder: RunBuilder, p
     assert left_behind(project) == []
 
 
-@needs("lock")
 @pytest.mark.network
 def test_an_index_that_does_not_answer_is_the_outside_world(
     run_builder: RunBuilder, project: Path, index: Index
@@ -101,7 +94,6 @@ def test_an_index_that_does_not_answer_is_the_outside_world(
     assert left_behind(project) == []
 
 
-@needs("build")
 @pytest.mark.network
 def test_a_wheel_that_is_not_the_one_locked_never_enters_the_store(
     run_builder: RunBuilder, project: Path, index: Index, builder_environment: dict[str, str]
@@ -120,7 +112,6 @@ def test_a_wheel_that_is_not_the_one_locked_never_enters_the_store(
     assert not (project / "out/index.json").exists()
 
 
-@needs("build")
 @pytest.mark.network
 def test_ctrl_c_in_a_download_leaves_no_image_and_the_next_run_goes_through(
     run_builder: RunBuilder, project: Path, index: Index, builder_environment: dict[str, str]
@@ -153,7 +144,6 @@ def test_ctrl_c_in_a_download_leaves_no_image_and_the_next_run_goes_through(
     assert (project / "out/index.json").exists()
 
 
-@needs("lock")
 @pytest.mark.network
 def test_a_full_disk_is_named_and_nothing_is_half_written(
     run_builder: RunBuilder, project: Path, index: Index, full_disk: Path
@@ -200,7 +190,6 @@ def refusing_registry(status: int, code: str) -> Iterator[str]:
         server.server_close()
 
 
-@needs("build")
 @pytest.mark.network
 @pytest.mark.parametrize(("status", "code"), [(403, "DENIED"), (401, "UNAUTHORIZED"), (507, "UNKNOWN")])
 def test_a_registry_that_refuses_is_the_outside_world(
@@ -216,7 +205,6 @@ def test_a_registry_that_refuses_is_the_outside_world(
     assert host in found["what"] + found["why"]
 
 
-@needs("build")
 @pytest.mark.network
 def test_a_registry_that_is_not_there_is_named(run_builder: RunBuilder, project: Path, index: Index) -> None:
     index.add("e2e_plain", "1.0")
@@ -227,7 +215,6 @@ def test_a_registry_that_is_not_there_is_named(run_builder: RunBuilder, project:
     assert "127.0.0.1:1" in error(result, 3)["what"]
 
 
-@needs("build")
 @pytest.mark.network
 @pytest.mark.registry
 def test_after_a_failed_push_the_tag_does_not_exist(
@@ -245,3 +232,12 @@ def test_after_a_failed_push_the_tag_does_not_exist(
 
     answer = httpx.get(f"http://{registry_host}/v2/e2e/failed-push/manifests/1.0", trust_env=False)
     assert answer.status_code == 404
+
+
+def test_a_vendor_base_out_of_reach_names_the_base_and_the_way_round(run_builder: RunBuilder, tmp_path: Path) -> None:
+    (tmp_path / "builder.toml").write_text(
+        f'name = "x"\nversion = "1"\nrequirements = ["numpy"]\nbase = "127.0.0.1:{free_port()}/vendor/base:1"\n'
+    )
+    found = error(run_builder("lock", "--backend", "cpu", "--json"), 3)
+    assert "/vendor/base:1 of cpu" in found["what"]
+    assert 'base = "debian:bookworm"' in found["fix"]

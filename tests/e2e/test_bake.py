@@ -8,11 +8,9 @@ import pytest
 
 from tests.conftest import RunBuilder
 from tests.e2e.index import Index
-from tests.e2e.landed import needs
 from tests.schemas import document, error
 
 
-@needs("bake", "lock")
 @pytest.mark.network
 def test_each_target_has_its_whole_context(run_builder: RunBuilder, project: Path, index: Index) -> None:
     file = index.add("e2e_plain", "1.0")

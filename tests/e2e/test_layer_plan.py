@@ -8,13 +8,11 @@ import pytest
 
 from tests.conftest import RunBuilder
 from tests.e2e.index import Index
-from tests.e2e.landed import needs
 from tests.schemas import document
 
 QUICK = ("--no-proof", "--no-smoke")
 
 
-@needs("build")
 @pytest.mark.network
 def test_a_plan_is_what_is_then_built_and_a_budget_refuses_with_names(
     run_builder: RunBuilder, project: Path, index: Index

@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from tests.conftest import RunBuilder
-from tests.e2e.landed import needs
 from tests.schemas import document
 from tests.services import free_port, program
 
@@ -68,7 +67,6 @@ def reads_digits(url: str) -> None:
     assert (wrong.status_code, "64 numbers" in wrong.json()["error"]) == (400, True)
 
 
-@needs("build", "smoke")
 @pytest.mark.network
 def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder, tmp_path: Path) -> None:
     project = copy_of_example(tmp_path / "here")
@@ -76,6 +74,7 @@ def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder,
     steps = {step["name"]: step["verdict"] for step in found["steps"]}
     assert list(steps)[:3] == ["lock", "audit", "image"]
     assert "failed" not in steps.values()
+    assert found["run"].startswith("skopeo copy oci:dist/image:demo docker-daemon:cpu-inference:demo && docker run")
     inspected = subprocess.run(
         [program("skopeo"), "inspect", "--format", "{{.Digest}}", f"oci:{project / 'dist/image'}:demo"],
         capture_output=True,
@@ -90,7 +89,6 @@ def test_the_example_becomes_a_layout_whose_checks_pass(run_builder: RunBuilder,
     assert warmup["verdict"] == "passed"
 
 
-@needs("build")
 @pytest.mark.network
 def test_the_same_project_in_another_folder_is_the_same_image(run_builder: RunBuilder, tmp_path: Path) -> None:
     first = copy_of_example(tmp_path / "one")
@@ -103,7 +101,6 @@ def test_the_same_project_in_another_folder_is_the_same_image(run_builder: RunBu
     assert two["image"]["digest"] == one["image"]["digest"]
 
 
-@needs("build")
 @pytest.mark.network
 @pytest.mark.docker
 @pytest.mark.registry
@@ -112,6 +109,7 @@ def test_a_docker_engine_runs_what_the_built_in_engine_pushed(
 ) -> None:
     project = copy_of_example(tmp_path / "here")
     found = build(run_builder, project, f"{registry_host}/e2e/cpu-inference:pushed")
+    assert found["run"].endswith(f" {registry_host}/e2e/cpu-inference:pushed")
     image = f"{registry_host}/e2e/cpu-inference@{found['image']['digest']}"
     subprocess.run(
         [program("docker"), "--host", docker_host, "pull", "--quiet", image], capture_output=True, check=True
@@ -120,7 +118,6 @@ def test_a_docker_engine_runs_what_the_built_in_engine_pushed(
         reads_digits(url)
 
 
-@needs("build")
 @pytest.mark.network
 @pytest.mark.docker
 @pytest.mark.registry
@@ -141,7 +138,6 @@ def test_the_docker_engine_builds_the_same_service(
         reads_digits(url)
 
 
-@needs("build", "promote", "pick", "rollback")
 @pytest.mark.network
 @pytest.mark.registry
 def test_a_class_tag_moves_only_with_evidence(run_builder: RunBuilder, tmp_path: Path, registry_host: str) -> None:

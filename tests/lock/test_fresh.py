@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,23 @@ def test_base_engine_and_time_count_when_asked_for(made: Lock, tmp_path: Path) -
 def test_an_edited_lock_is_noticed(made: Lock, tmp_path: Path, edit: Callable[[Lock], Lock]) -> None:
     (reason,) = stale_reasons(edit(made), project=project(tmp_path, "leaf", "more"), stack=stack("cpu"), base=BASE)
     assert "edited" in reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r'sha256 = "[0-9a-f]{8}', 'sha256 = "00000000'),
+        (r'\nindex = "', '\ndependencies = [{name = "more"}]\nindex = "'),
+        (r"\[\[packages\]\][^\[]*\[[^\[]*", ""),
+    ],
+)
+def test_packages_edited_by_hand_are_noticed(made: Lock, tmp_path: Path, old: str, new: str) -> None:
+    path = write_lock(made, tmp_path)
+    text = path.read_text()
+    path.write_text(re.sub(old, new, text, count=1))
+    read = read_lock(path)
+    (reason,) = stale_reasons(read, project=project(tmp_path, "leaf", "more"), stack=stack("cpu"), base=BASE)
+    assert reason == "it was edited: its packages do not have the digest it records"
 
 
 def test_index_settings_of_a_machine_are_no_input(made: Lock, locker: Locker, vendor: Index, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_check_names_file_row_and_mend(run_builder: RunBuilder, tmp_path: Path) 
 
 def test_list_has_every_table_with_its_sources(run_builder: RunBuilder) -> None:
     found = document(run_builder("matrix", "list", "--json"), "matrix-list")
-    assert {row["backend"] for row in found["rows"]} == set(resources.backends())
+    assert {row["backend"] for row in found["rows"]} >= {*resources.backends(), "hpu", "musa"}
     assert all(row["rows"] and row["sources"] for row in found["rows"])
 
 

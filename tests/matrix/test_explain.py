@@ -81,7 +81,8 @@ CASES: list[tuple[str, dict[str, str], Verdict, str]] = [
     ("rocm", {"torch": "2.14.0+rocm7.2", "arch": "gfx1103"}, "unsupported", "framework-target"),
     ("rocm", {"torch": "2.15.0+rocm10.0"}, "unknown", "framework-set"),
     ("rocm", {"toolkit": "7.2.3", "arch": "gfx942:sramecc+:xnack-"}, "supported", "toolkit-target"),
-    ("rocm", {"toolkit": "7.2.3", "arch": "gfx1103"}, "unknown", "toolkit-target"),
+    ("rocm", {"toolkit": "7.2.3", "arch": "gfx1103"}, "unsupported", "toolkit-target"),
+    ("rocm", {"toolkit": "7.2.3", "arch": "gfx1010"}, "unknown", "toolkit-target"),
     # FR-11: torch_npu belongs to one torch; FR-12: on x86_64 it is the +cpu build.
     ("npu", {"torch": "2.12.0", "torch_npu": "2.8.0.post2", "toolkit": "8.5.0"}, "unsupported", "framework-set"),
     ("npu", {"torch": "2.8.0+cpu", "torch_npu": "2.8.0.post2", "toolkit": "8.5.0"}, "supported", "framework-set"),
@@ -188,7 +189,7 @@ def test_partial_input_says_what_it_would_need() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tolkit": "12.8"}, "did you mean 'toolkit'?"),
+        ({"tolkit": "12.8"}, "did you mean 'toolkit'"),
         ({"torhc": "2.13.0"}, "did you mean 'torch'?"),
         ({"torch": "newest"}, "not a version"),
         ({"toolkit": "latest"}, "not a version"),

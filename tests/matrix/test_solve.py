@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from builder import resources
 from builder.errors import BadInput
 from builder.matrix import Solution, Stack, load_tables, solve
 from builder.matrix.versions import within
@@ -49,7 +50,7 @@ def with_driver(name: str, driver: str) -> NodeClass:
     return dataclasses.replace(node_class(name), driver=driver)
 
 
-@pytest.mark.parametrize("backend", TABLES.names)
+@pytest.mark.parametrize("backend", resources.backends())
 def test_every_backend_has_at_least_three_generations_and_a_reason_for_each_cell(backend: str) -> None:
     solution = solved(backend, python=None)
     assert len({stack.constraints for stack in solution.stacks}) >= 3

@@ -13,7 +13,7 @@ NONSENSE = "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"
 
 def known_keys(scratch: Path) -> dict[str, set[str]]:
     """Table name (`""`: top level) to its keys, from the hints that the loader gives for an unknown key."""
-    tables = ("image", "warmup", "backend.npu")
+    tables = ("image", "warmup", "audit", "backend.npu")
     text = f"{NONSENSE} = 1\n" + "".join(f"[{table}]\n{NONSENSE} = 1\n" for table in tables)
     path = scratch / "unknown.toml"
     path.write_text(text)

@@ -15,7 +15,8 @@ import zstandard
 
 from builder.names import Digest
 from builder.proof.elf import READER, read_object
-from builder.proof.layers import BadLayer, LayerIndex, read_files, read_layer
+from builder.proof.layers import LayerIndex, read_files, read_layer
+from builder.registry.layers import BadLayer
 from builder.registry.layout import Layout
 from builder.registry.values import Descriptor, MediaType
 from builder.store import CorruptBlob, Store

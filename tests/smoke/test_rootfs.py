@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -155,6 +156,17 @@ def test_plain_and_unknown_layers(tmp_path: Path) -> None:
         assert stream.read() == tar
     with pytest.raises(CannotTell, match="encrypted"):
         open_layer(layout, _layer(layout, b"?", "application/vnd.oci.image.layer.v1.tar+encrypted"), lambda _, /: None)
+
+
+def test_a_gzip_stream_that_does_not_decode_is_refused(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "layout")
+    data = bytearray(tar_of([entry("file", os.urandom(200_000))]).gzip)
+    data[100_000:100_040] = bytes(40)
+    root = tmp_path / "root"
+    root.mkdir()
+    layer = _layer(layout, bytes(data))
+    with pytest.raises(BadInput, match="unpacked"), open_layer(layout, layer, lambda _, /: None) as stream:
+        unpack_layer(stream, root)
 
 
 def test_a_damaged_blob_is_noticed(tmp_path: Path) -> None:

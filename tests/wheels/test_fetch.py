@@ -18,7 +18,8 @@ from builder.errors import OutsideFailed
 from builder.events import SilentReporter
 from builder.names import Digest
 from builder.store import CorruptBlob, NoRoom, Store
-from builder.wheels.fetch import MissingWheels, fetch, receive
+from builder.wheels.archive import UnsafeWheel, WheelArchive
+from builder.wheels.fetch import MissingWheels, fetch, receive, sound_wheels
 from builder.wheels.settings import IndexSettings
 from builder.wheels.transport import IndexUnreachable, open_client
 from builder.wheels.values import Wheelhouse, WheelSource
@@ -81,6 +82,27 @@ def test_what_is_in_the_store_is_not_fetched_again(store: Store, index: Index, w
     fetch_all(store, wanted(index, wheel))
     fetch_all(store, wanted(index, wheel))
     assert len(index.fetched(wheel)) == 1
+
+
+def test_a_copy_that_was_cut_short_in_the_store_is_fetched_again(store: Store, index: Index, wheel: Path) -> None:
+    copy = fetch_all(store, wanted(index, wheel)).files[wheel.name]
+    copy.chmod(0o644)
+    os.truncate(copy, 1000)
+    assert fetch_all(store, wanted(index, wheel)).files[wheel.name].read_bytes() == wheel.read_bytes()
+
+
+def test_a_copy_that_was_changed_in_the_store_is_told_and_removed(store: Store, index: Index, wheel: Path) -> None:
+    asked = wanted(index, wheel)
+    copy = fetch_all(store, asked).files[wheel.name]
+    with pytest.raises(UnsafeWheel, match="of its own"), sound_wheels([asked], store):
+        raise UnsafeWheel("a fault of its own")
+    assert copy.is_file()
+    copy.chmod(0o644)
+    copy.write_bytes(bytes(asked.size or 0))
+    with pytest.raises(CorruptBlob, match="heavy") as caught, sound_wheels([asked], store):
+        WheelArchive.open(copy, filename=wheel.name)
+    assert "run again" in caught.value.fix
+    assert fetch_all(store, asked).files[wheel.name].read_bytes() == wheel.read_bytes()
 
 
 def test_offline_uses_the_store_alone_and_names_what_is_missing(store: Store, index: Index, wheel: Path) -> None:

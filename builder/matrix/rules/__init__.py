@@ -8,8 +8,15 @@ from dataclasses import dataclass
 
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
-from builder.matrix.rules.devices import device_known, framework_target, toolkit_target
+from builder.matrix.rules.devices import (
+    device_known,
+    framework_ptx,
+    framework_target,
+    target_features,
+    toolkit_target,
+)
 from builder.matrix.rules.driver import device_driver, driver_floor, driver_window
+from builder.matrix.rules.forward import forward_compatibility
 from builder.matrix.rules.frameworks import (
     framework_label,
     framework_libc,
@@ -17,6 +24,15 @@ from builder.matrix.rules.frameworks import (
     framework_python,
     framework_set,
 )
+from builder.matrix.rules.members import (
+    framework_parts,
+    package_known,
+    package_pins,
+    release_members,
+    shared_packages,
+)
+from builder.matrix.rules.runtime import hsa_override, neff_features, pjrt_api, require_met, runtime_compat
+from builder.matrix.rules.wheels import wheel_tag
 from builder.matrix.values import RuleVerdict
 
 __all__ = ["RULES", "Rule"]
@@ -82,5 +98,24 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(name="framework-python", keys=("packages", "python"), kinds=("set",), check=framework_python),
     Rule(name="framework-machine", keys=("packages", "machine"), kinds=("set",), check=framework_machine),
+    Rule(name="framework-ptx", keys=("packages", "target", "driver"), kinds=("driver-branch",), check=framework_ptx),
+    Rule(name="framework-parts", keys=("packages",), kinds=("set",), check=framework_parts),
+    Rule(name="release-members", keys=("packages",), kinds=("release",), check=release_members),
+    Rule(name="shared-packages", keys=("packages",), kinds=("set",), check=shared_packages),
+    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known),
+    Rule(name="package-pins", keys=("packages",), kinds=("pins",), check=package_pins),
+    Rule(
+        name="forward-compatibility",
+        keys=("packages", "driver"),
+        kinds=("forward-compat",),
+        check=forward_compatibility,
+    ),
+    Rule(name="require-cuda", keys=("settings", "driver"), kinds=("driver-branch",), check=require_met),
+    Rule(name="target-features", keys=("target", "features"), kinds=("device",), check=target_features),
+    Rule(name="hsa-override", keys=("settings", "target"), kinds=("device",), check=hsa_override),
+    Rule(name="runtime-compat", keys=("settings",), kinds=("set",), check=runtime_compat),
+    Rule(name="neff-features", keys=("settings",), kinds=("set",), check=neff_features),
+    Rule(name="pjrt-api", keys=("settings",), kinds=("set",), check=pjrt_api),
+    Rule(name="wheel-tag", keys=("settings",), kinds=("os",), check=wheel_tag),
     Rule(name="framework-libc", keys=("packages", "libc"), kinds=("set",), check=framework_libc),
 )

@@ -5,16 +5,26 @@ from __future__ import annotations
 import dataclasses
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 
-from builder.matrix.load import Backend
+from builder.matrix.load import Backend, siblings
 from builder.matrix.question import Question
+from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.sets import agrees, describe, set_tables, targets_of, toolkit_agrees, touches
 from builder.matrix.tables import Row
-from builder.matrix.targets import covers
-from builder.matrix.values import RuleVerdict
-from builder.matrix.versions import sort_key
+from builder.matrix.targets import covers, runs_ptx
+from builder.matrix.values import RuleVerdict, TargetScheme
+from builder.matrix.versions import matches, sort_key
 
-__all__ = ["device_known", "device_row", "framework_target", "row_target", "toolkit_target"]
+__all__ = [
+    "device_known",
+    "device_row",
+    "framework_ptx",
+    "framework_target",
+    "row_target",
+    "target_features",
+    "toolkit_target",
+]
 
 
 def device_row(backend: Backend, name: str) -> Row | None:
@@ -38,17 +48,21 @@ def device_row(backend: Backend, name: str) -> Row | None:
     }
     if not around and "." in name:
         return device_row(backend, name.partition(".")[0])  # an instance type: trn2.48xlarge
-    return next(iter(around.values())) if len(around) == 1 else None
+    chips = {row.text("image_chip") for row in around.values()}
+    alike = len(around) == 1 or (len(chips) == 1 and None not in chips)
+    return next(iter(around.values()), None) if alike else None
 
 
 def _names(row: Row) -> tuple[str, ...]:
     return (row.text("target") or "", *(row.texts("products") or ()))
 
 
+@lru_cache(maxsize=8192)
 def _compact(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
+@lru_cache(maxsize=8192)
 def _words(name: str) -> frozenset[str]:
     """Words of a product name without the maker's."""
     return frozenset(re.split(r"[^a-z0-9.]+", name.casefold())) - _MAKERS
@@ -68,6 +82,16 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
         return None
     row = device_row(backend, device)
     if row is None:
+        foreign = _foreign(backend, device)
+        if foreign is not None:
+            other, theirs = foreign
+            return RuleVerdict(
+                rule="device-known",
+                verdict="unsupported",
+                why=f"{device} is {theirs.text('target')}, a device of backend {other}, not of {backend.name}",
+                source=theirs.source.text,
+                fix=f"--backend {other}",
+            )
         names = {known for row in rows for known in _names(row)}
         close = get_close_matches(device, sorted(names), n=3, cutoff=0.4)
         return RuleVerdict(
@@ -89,6 +113,15 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
     return RuleVerdict(rule="device-known", verdict="supported", why=f"{device} is {target}", source=row.source.text)
 
 
+def _foreign(backend: Backend, device: str) -> tuple[str, Row] | None:
+    """The backend and row of a device that only another backend knows."""
+    for other in siblings(backend):
+        row = device_row(other, device)
+        if row is not None:
+            return other.name, row
+    return None
+
+
 def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
     """The toolkit compiles code that runs on the device.
 
@@ -105,22 +138,41 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
         return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source)
     row = max(rows, key=lambda row: sort_key(row.text("toolkit") or ""))
     scheme = backend.spec.targets
-    found = covers(scheme, row.texts("targets") or (), target)
+    found = _compiles(scheme, row.texts("targets") or (), target)
+    exception = _exception(backend, row.texts("targets") or (), target, toolkit) if found is None else None
+    if exception is not None:
+        why = f"{name} compiles for {exception.text('code')}: {exception.text('why')}"
+        return RuleVerdict(rule="toolkit-target", verdict="supported", why=why, source=exception.source.text)
     if found is not None:
         why = f"{name} compiles for {found}" + ("" if found == target else f", which runs on {target}")
         return RuleVerdict(rule="toolkit-target", verdict="supported", why=why, source=row.source.text)
-    able = [row.text("toolkit") or "" for row in tables if covers(scheme, row.texts("targets") or (), target)]
+    able = [row.text("toolkit") or "" for row in tables if _compiles(scheme, row.texts("targets") or (), target)]
     span = f"toolkits {min(able, key=sort_key)} to {max(able, key=sort_key)} do" if able else "no toolkit listed does"
-    listed = scheme != "gfx"
+    lacks = "does not list" if scheme == "gfx" else "has no target that runs on"
     return RuleVerdict(
         rule="toolkit-target",
-        verdict="unsupported" if listed and able else "unknown",
-        why=f"{name} has no target that runs on {target}; {span}"
-        if listed
-        else f"{name} does not list {target}; {span}",
+        verdict="unsupported" if able else "unknown",
+        why=f"{name} {lacks} {target}; {span}",
         source=row.source.text,
         fix=f"a toolkit from {min(able, key=sort_key)} to {max(able, key=sort_key)}" if able else "",
     )
+
+
+def _compiles(scheme: TargetScheme, targets: tuple[str, ...], target: str) -> str | None:
+    """As `covers`; a target with a suffix (sm_90a) is one the compiler must know by that very name."""
+    if scheme == "sm" and target[-1:] in ("a", "f"):
+        return target if target in targets else None
+    return covers(scheme, targets, target)
+
+
+def _exception(backend: Backend, targets: tuple[str, ...], target: str, toolkit: str | None) -> Row | None:
+    """A row that lets code of one of `targets` run on a device against the general rule."""
+    for row in backend.rows("target-exception"):
+        bounds = row.texts("toolkit")
+        applies = bounds is None or (toolkit is not None and matches(toolkit, bounds))
+        if applies and row.text("device") == target and row.text("code") in targets:
+            return row
+    return None
 
 
 def _same_release(asked: str, cell: str) -> bool:
@@ -155,6 +207,10 @@ def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> 
     if found is not None:
         why = f"{describe(row)} carries {found}" + ("" if found == target else f", which runs on {target}")
         return RuleVerdict(rule="framework-target", verdict="supported", why=why, source=row.source.text)
+    exception = _exception(backend, targets, target, row.text("toolkit"))
+    if exception is not None:
+        why = f"{describe(row)} carries {exception.text('code')}: {exception.text('why')}"
+        return RuleVerdict(rule="framework-target", verdict="supported", why=why, source=exception.source.text)
     carried = ", ".join(targets)
     if scheme == "jit":
         why = f"{describe(row)} has no code for {target} ({carried}); it is compiled at first use, a slow start"
@@ -166,6 +222,70 @@ def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> 
         source=row.source.text,
         fix=f"a set with code for {target}",
     )
+
+
+def framework_ptx(question: Question, backend: Backend) -> RuleVerdict | None:
+    """PTX that stands in for missing device code is one the driver can compile.
+
+    Source: NVIDIA CUDA Programming Guide, "PTX Compatibility"; PTX ISA of each toolkit as its ptxas prints it; the
+    toolkit a driver offers by its branch. A newer PTX is error 222.
+    """
+    driver, target = question.driver, question.target
+    if driver is None or target is None or backend.spec.targets != "sm":
+        return None
+    rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
+    row = rows[0] if rows else None
+    if row is None or covers("sm", targets_of(row, question.machine) or (), target) is not None:
+        return None
+    if not any(runs_ptx(virtual, target) for virtual in row.texts("ptx") or ()):
+        return None
+    made, offered = _isa(backend, row.text("toolkit")), _isa(backend, reported_toolkit(backend, driver))
+    if made is None or offered is None:
+        return None
+    good = sort_key(made) <= sort_key(offered)
+    return RuleVerdict(
+        rule="framework-ptx",
+        verdict="supported" if good else "unsupported",
+        why=f"{describe(row)} has only PTX for {target}, of ISA {made}; driver {driver} compiles up to {offered}",
+        source=row.source.text,
+        fix="" if good else "a newer driver, or a build with code for the device",
+    )
+
+
+def _isa(backend: Backend, toolkit: str | None) -> str | None:
+    """PTX ISA of a toolkit; of the newest older one where a release printed none (there was no toolkit 12.7)."""
+    if toolkit is None:
+        return None
+    older = [row for row in backend.rows("target") if sort_key(row.text("toolkit") or "")[0] <= sort_key(toolkit)[0]]
+    return max(older, key=lambda row: sort_key(row.text("toolkit") or "")).text("ptx_isa") if older else None
+
+
+def target_features(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The device can have the target features that are asked (xnack, sramecc).
+
+    Source: LLVM AMDGPU usage guide, "Target Features"; ROCm/TheRock cmake/therock_amdgpu_targets.cmake. Code without a
+    feature in its target ID runs with either setting.
+    """
+    target, features = question.target, question.features
+    row = next((row for row in backend.rows("device") if row.text("target") == target), None)
+    if features is None or row is None:
+        return None
+    for feature in features.split(":"):
+        name, sign = feature[:-1], feature[-1]
+        can = row.text(name)
+        if sign == "+" and can in ("unsupported", "no"):
+            return RuleVerdict(
+                rule="target-features",
+                verdict="unsupported",
+                why=f"{target} cannot have {name} ({can})",
+                source=row.source.text,
+                fix=f"arch={target}",
+            )
+        if can in (None, "unknown"):
+            why = f"no source says whether {target} has {name}"
+            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text)
+    why = f"{features} can be set on {target}; code without a feature in its target runs with either"
+    return RuleVerdict(rule="target-features", verdict="supported", why=why, source=row.source.text)
 
 
 def _rows(question: Question, backend: Backend) -> list[Row]:

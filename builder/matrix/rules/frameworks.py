@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from packaging.version import Version
 
 from builder.errors import did_you_mean
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
 from builder.matrix.sets import agrees, describe, set_tables, toolkit_agrees
+from builder.matrix.systems import normalise_system, same_system, system_names
 from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import bound, is_exact, parse, sort_key, within
 
 __all__ = [
+    "chosen_rows",
     "framework_label",
     "framework_libc",
     "framework_machine",
@@ -20,6 +24,7 @@ __all__ = [
     "framework_set",
     "python_fits",
     "set_toolkit",
+    "system_libc",
 ]
 
 
@@ -37,7 +42,7 @@ def _candidates(table: Table, version: str, backend: Backend) -> list[Row]:
     return [row for row in table.rows if agrees(backend, row, lead, version)]
 
 
-def _chosen(question: Question, backend: Backend) -> list[Row]:
+def chosen_rows(question: Question, backend: Backend) -> list[Row]:
     """Rows that agree with all packages and the toolkit asked for, as far as they name them."""
     rows = []
     for table, version in _led(question, backend):
@@ -54,7 +59,7 @@ def _chosen(question: Question, backend: Backend) -> list[Row]:
 
 def set_toolkit(question: Question, backend: Backend) -> tuple[str, str] | None:
     """Toolkit and name of the set that the packages asked for are, when it is one: the default build, or the only."""
-    rows = [row for row in _chosen(question, backend) if row.text("toolkit") is not None]
+    rows = [row for row in chosen_rows(question, backend) if row.text("toolkit") is not None]
     rows = [row for row in rows if row.flag("default")] or rows
     toolkits = {row.text("toolkit_release") or row.text("toolkit") or "" for row in rows}
     if len(toolkits) != 1 or not is_exact(next(iter(toolkits))):
@@ -76,24 +81,53 @@ def framework_set(question: Question, backend: Backend) -> RuleVerdict | None:
 
 
 def _no_lead(question: Question, backend: Backend) -> RuleVerdict | None:
-    if not question.packages:
+    named = {name for table in set_tables(backend) for row in table.rows for name in row.packages()}
+    packages = {name: version for name, version in question.packages.items() if name in named}
+    if not packages:
         return None
-    asked = ", ".join(f"{name} {version}" for name, version in question.packages.items())
+    asked = ", ".join(f"{name} {version}" for name, version in packages.items())
     rows = [
         row
         for table in set_tables(backend)
         for row in table.rows
-        if all(agrees(backend, row, name, version) for name, version in question.packages.items())
+        if all(agrees(backend, row, name, version) for name, version in packages.items())
         and (question.toolkit is None or toolkit_agrees(row, question.toolkit))
     ]
     if rows:
         best = _best(rows)
         why = f"{asked} stands in the set {describe(best)}"
         return RuleVerdict(rule="framework-set", verdict="supported", why=why, source=best.source.text)
+    refused = _closed_release(question, backend, packages)
+    if refused is not None:
+        return refused
     leads = sorted({table.lead for table in set_tables(backend, "core") if table.lead})
     why = f"no row has {asked}" + (f" with toolkit {question.toolkit}" if question.toolkit else "")
     fix = f"name the version of {' or '.join(leads)} too"
     return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
+
+
+def _closed_release(question: Question, backend: Backend, packages: Mapping[str, str]) -> RuleVerdict | None:
+    """A toolkit release whose rows are all there is, and none has the package as asked."""
+    if question.toolkit is None:
+        return None
+    for table in set_tables(backend, "core"):
+        for name, version in packages.items():
+            if name not in table.closed or "toolkit" not in table.closed:
+                continue
+            having = [
+                row for row in table.rows if name in row.packages() and toolkit_agrees(row, question.toolkit) is True
+            ]
+            if having and not any(agrees(backend, row, name, version) for row in having):
+                wanted = sorted({row.packages()[name] for row in having}, key=sort_key)
+                return RuleVerdict(
+                    rule="framework-set",
+                    verdict="unsupported",
+                    why=f"{backend.spec.toolkit} {question.toolkit} goes with {name} {' or '.join(wanted)}, "
+                    f"not {version}",
+                    source=having[0].source.text,
+                    fix=f"{name}{bound(wanted[-1])}",
+                )
+    return None
 
 
 def _one_set(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
@@ -201,7 +235,7 @@ def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
     for label in backend.spec.labels:
         asked = question.packages.get(label.package)
         version = parse(asked) if asked is not None else None
-        if version is None:
+        if version is None or not label.required:
             continue
         public = Version(version.public)
         if version.local is not None and version.local != label.label:
@@ -233,7 +267,7 @@ def framework_python(question: Question, backend: Backend) -> RuleVerdict | None
     Source: published wheel names and metadata; the release's build matrix.
     """
     python = question.python
-    rows = _chosen(question, backend)
+    rows = chosen_rows(question, backend)
     if python is None or not rows:
         return None
     known = [row for row in rows if row.texts("python") is not None or row.text("requires_python") is not None]
@@ -270,7 +304,7 @@ def framework_machine(question: Question, backend: Backend) -> RuleVerdict | Non
     Source: published wheel names; the release's build matrix.
     """
     machine = question.machine
-    rows = [row for row in _chosen(question, backend) if row.texts("arch") is not None]
+    rows = [row for row in chosen_rows(question, backend) if row.texts("arch") is not None]
     if machine is None or not rows:
         return None
     for row in rows:
@@ -292,8 +326,8 @@ def framework_libc(question: Question, backend: Backend) -> RuleVerdict | None:
 
     Source: PEP 600 (manylinux_X_Y installs where glibc >= X.Y), PEP 656 (musl systems need musllinux wheels).
     """
-    libc = question.libc or _libc_of(question.os, backend)
-    rows = [row for row in _chosen(question, backend) if row.text("glibc") is not None]
+    libc = question.libc or system_libc(question.os, backend)
+    rows = [row for row in chosen_rows(question, backend) if row.text("glibc") is not None]
     if (libc is None and question.os is None) or not rows:
         return None
     row = min(rows, key=lambda row: sort_key(row.text("glibc") or ""))
@@ -326,11 +360,13 @@ def framework_libc(question: Question, backend: Backend) -> RuleVerdict | None:
     )
 
 
-def _libc_of(os: str | None, backend: Backend) -> str | None:
+def system_libc(os: str | None, backend: Backend) -> str | None:
+    """glibc version of a system, or `musl`; None when no table knows it."""
     if os is None:
         return None
-    for row in backend.rows("os"):
-        known = row.text("os") or ""
-        if os == known or os.startswith((f"{known}.", f"{known} ")):
-            return "musl" if row.text("libc") == "musl" else row.text("glibc")
-    return None
+    rows = [row for row in backend.rows("os") if same_system(os, row.text("os") or "")]
+    exact = [row for row in rows if normalise_system(os) in system_names(row.text("os") or "")]
+    row = next(iter(exact or rows), None)
+    if row is None:
+        return None
+    return "musl" if row.text("libc") == "musl" else row.text("glibc")

@@ -30,7 +30,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:7db3e4c5f1ba4bdb472fcdb156058e1999ba311a25a1260f42da3405930dda17" \
       dev.builder.packages="{\"numpy\":\"2.3.5\",\"onnxruntime\":\"1.23.2\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --publish=8080:8080/tcp demo:cpu" \
+      dev.builder.run="docker run --rm --publish=8080:8080/tcp" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.name="debian:bookworm" \
       org.opencontainers.image.description="Says \"hello\" for \$5." \

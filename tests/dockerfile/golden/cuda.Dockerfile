@@ -34,7 +34,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:930fbc41b086d75c9dc285bdb1b67ddffe8d255d9e5a2a38f38c3c63d24bd4c4" \
       dev.builder.packages="{\"numpy\":\"2.3.5\",\"torch\":\"2.13.0\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --gpus=all --publish=8080:8080/tcp demo:cuda" \
+      dev.builder.run="docker run --rm --gpus=all --publish=8080:8080/tcp" \
       dev.builder.toolkit="13.0" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.name="debian:bookworm" \

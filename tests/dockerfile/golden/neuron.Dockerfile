@@ -31,7 +31,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:2861b458e2d9ed7b21ea1457099c8c9dc00b4df2896c52399c2b0fb09f418a38" \
       dev.builder.packages="{\"torch-neuronx\":\"2.9.0\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --device=/dev/neuron0 --publish=8080:8080/tcp demo:neuron" \
+      dev.builder.run="docker run --rm --device=/dev/neuron0 --publish=8080:8080/tcp" \
       dev.builder.toolkit="2.31.1" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.digest="sha256:392177ddb0da9eca8e1ce3a8b261e4fab25587838fa08f4256ab5039b006a684" \

@@ -32,7 +32,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:50929c5faab2edfe248db96ed29c373b947dd95f09b404738c7d91f41e31ae28" \
       dev.builder.packages="{\"torch\":\"2.13.0+cpu\",\"torch-npu\":\"2.13.0\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --device=/dev/davinci0 --device=/dev/davinci_manager --device=/dev/devmm_svm --device=/dev/hisi_hdc --volume=/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64:ro --volume=/usr/local/Ascend/driver/version.info:/usr/local/Ascend/driver/version.info:ro --volume=/usr/local/dcmi:/usr/local/dcmi:ro --volume=/usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro --volume=/etc/ascend_install.info:/etc/ascend_install.info:ro --publish=8080:8080/tcp demo:npu" \
+      dev.builder.run="docker run --rm --device=/dev/davinci0 --device=/dev/davinci_manager --device=/dev/devmm_svm --device=/dev/hisi_hdc --volume=/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64:ro --volume=/usr/local/Ascend/driver/version.info:/usr/local/Ascend/driver/version.info:ro --volume=/usr/local/dcmi:/usr/local/dcmi:ro --volume=/usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro --volume=/etc/ascend_install.info:/etc/ascend_install.info:ro --publish=8080:8080/tcp" \
       dev.builder.toolkit="9.1.0" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.digest="sha256:6d95c0b5572374346c793fecb2de0da92123ec46fdf00166e5b3a1f800e4f1a5" \

@@ -31,7 +31,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:4da8f5afd6dfa7e2a2800dcebe9b5059eee30477b545fb76748b79d9360cd26e" \
       dev.builder.packages="{\"numpy\":\"2.3.5\",\"torch\":\"2.13.0+rocm7.2\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --device=/dev/kfd --device=/dev/dri --group-add=\"\$(getent group video | cut -d: -f3)\" --group-add=\"\$(getent group render | cut -d: -f3)\" --publish=8080:8080/tcp demo:rocm" \
+      dev.builder.run="docker run --rm --device=/dev/kfd --device=/dev/dri --group-add=\"\$(getent group video | cut -d: -f3)\" --group-add=\"\$(getent group render | cut -d: -f3)\" --publish=8080:8080/tcp" \
       dev.builder.toolkit="7.2" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.name="debian:bookworm" \

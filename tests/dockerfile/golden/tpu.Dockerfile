@@ -32,7 +32,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:5d3fa6a21bcac60eacc7fd7d1fc65905231bdc86b0b4732f470d30d311c9287c" \
       dev.builder.packages="{\"jax\":\"0.12.0.1\",\"libtpu\":\"0.0.52\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --ulimit=memlock=-1 --device=/dev/vfio --publish=8080:8080/tcp demo:tpu" \
+      dev.builder.run="docker run --rm --ulimit=memlock=-1 --device=/dev/vfio --publish=8080:8080/tcp" \
       dev.builder.toolkit="0.0.52" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.name="debian:bookworm" \

@@ -30,7 +30,7 @@ LABEL com.example.team="platform" \
       dev.builder.lock="sha256:def29a81d221dd04ec3d641b69ac2925949d67eb52d80d5d239c48b84e21db6c" \
       dev.builder.packages="{\"torch\":\"2.13.0+xpu\"}" \
       dev.builder.python="3.11" \
-      dev.builder.run="docker run --rm --device=/dev/dri --group-add=\"\$(getent group render | cut -d: -f3)\" --publish=8080:8080/tcp demo:xpu" \
+      dev.builder.run="docker run --rm --device=/dev/dri --group-add=\"\$(getent group render | cut -d: -f3)\" --publish=8080:8080/tcp" \
       dev.builder.toolkit="2026.2" \
       dev.builder.warmup="{\"command\":[\"python\",\"-m\",\"demo\",\"--once\"],\"timeout\":60}" \
       org.opencontainers.image.base.name="debian:bookworm" \

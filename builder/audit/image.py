@@ -1,0 +1,235 @@
+"""Auditing a finished image: every file of its layers, by the distribution that owns it.
+
+What is installed is judged, wherever it came from: a wheel, a package of the system, a vendor's base, or a COPY.
+"""
+
+from __future__ import annotations
+
+import csv
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from builder.audit.audit import Rules, judged_target, load_rules, provided_by
+from builder.audit.environment import marker_environment
+from builder.audit.facts import WheelFacts
+from builder.audit.graph import same_sonames, shortest_chains
+from builder.audit.judge import applies, claims_of
+from builder.audit.layers import Held, LayerFacts, merged, read_layer
+from builder.audit.policy import AuditException
+from builder.audit.values import AuditReport, TargetAudit
+from builder.errors import BadInput, Refused
+from builder.events import Reporter
+from builder.names import Arch, Digest, Platform
+from builder.registry.manifests import IMAGE_TYPES, parse_manifest, pointed_manifests
+from builder.registry.values import Descriptor, Repository
+from builder.store import Store
+
+__all__ = ["audit_image"]
+
+REST = "files-outside-packages"
+"""Target name for what no distribution owns: the base, the system's packages, the application."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Installed:
+    """One installed distribution."""
+
+    name: str
+    version: str
+    folder: str
+    """Its .dist-info, relative to the root."""
+    tag: str
+    requires: tuple[str, ...]
+    """Requires-Dist lines."""
+    files: frozenset[str]
+    """Relative to the root."""
+
+    @property
+    def site(self) -> str:
+        return posixpath.dirname(self.folder)
+
+
+def audit_image(
+    repository: Repository,
+    digest: Digest,
+    *,
+    backend: str,
+    python: str,
+    arch: Arch,
+    store: Store,
+    reporter: Reporter,
+    exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
+    today: date | None = None,
+    rules: Rules | None = None,
+) -> AuditReport:
+    """Audit the image for `arch` under a digest: one target for each installed distribution, one for all other files.
+
+    Requirements count only when what they name is installed. `python` decides markers. Layers read before come from
+    the store.
+    """
+    rules = rules or load_rules()
+    manifest, descriptors = _layers(repository, digest, arch)
+    total = sum(layer.size for layer in descriptors)
+    with reporter.task(f"reading {len(descriptors)} layers", total=total) as advance:
+        layers = tuple(
+            read_layer(repository, layer, scanner=rules.scanner, store=store, advance=advance) for layer in descriptors
+        )
+    held = merged(layers)
+    found = tuple(_distributions(layers, held))
+    environment = marker_environment(python, arch)
+    chains = _chains(found, environment)
+    waived = tuple(exceptions)
+    provided = provided_by(translations, backend)
+    present = {item.name for item in found}
+    facts = [_facts(item, layers, held) for item in found]
+    owned = frozenset(path for item in found for path in item.files)
+    facts.append(_rest(layers, held, owned))
+    targets: list[TargetAudit] = []
+    for wheel, item in zip(facts, (*found, None), strict=True):
+        claims = claims_of(
+            wheel, tables=rules.tables, packages=rules.packages, environment=environment, provided=provided
+        )
+        target = judged_target(
+            wheel,
+            tuple(claim for claim in claims if not claim.requirement or claim.requirement in present),
+            manifest,
+            backend,
+            rules,
+            chain=chains.get(wheel.name, ()),
+            exceptions=waived,
+            today=today,
+        )
+        targets.append(replace(target, file=f"/{item.folder}" if item else str(digest)))
+    return AuditReport(
+        backend=backend,
+        targets=tuple(targets),
+        graph_findings=same_sonames(facts[:-1], chains, backend=backend),
+        policy=rules.version,
+    )
+
+
+def _layers(repository: Repository, digest: Digest, arch: Arch) -> tuple[Digest, tuple[Descriptor, ...]]:
+    """Digest and layers of the image itself, lowest first; of an index, the entry for `arch`."""
+    manifest = repository.manifest(digest)
+    if manifest is None:
+        raise BadInput(f"there is no image {digest}", fix="build or push it first")
+    entries = pointed_manifests(manifest)
+    if entries:
+        wanted = Platform(arch).oci_arch
+        entry = next((entry for entry in entries if (entry.platform or {}).get("architecture") == wanted), None)
+        if entry is None:
+            there = ", ".join(sorted({str((entry.platform or {}).get("architecture", "none")) for entry in entries}))
+            raise Refused(
+                f"{digest} has no image for linux/{wanted}", why=f"its index lists {there}", fix="choose another --arch"
+            )
+        manifest = repository.manifest(entry.digest)
+    if manifest is None or manifest.media_type not in IMAGE_TYPES:
+        raise BadInput(f"{digest} is not an image", why="its manifest is of another type or not there")
+    value = parse_manifest(manifest)
+    try:
+        return manifest.digest, tuple(Descriptor.from_json(layer) for layer in value["layers"])
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"{digest} is not an image", why=f"its manifest lacks {error}") from error
+
+
+def _distributions(layers: Sequence[LayerFacts], held: Mapping[str, Held]) -> Iterator[_Installed]:
+    def text(path: str) -> str | None:
+        place = held.get(path)
+        return None if place is None else layers[place.layer].texts.get(place.path)
+
+    for path in sorted(held):
+        if not path.endswith(".dist-info/METADATA"):
+            continue
+        folder = posixpath.dirname(path)
+        metadata = parse_email((text(path) or "").encode(errors="replace"))[0]
+        name = metadata.get("name")
+        if not name:
+            continue
+        lines = (text(f"{folder}/WHEEL") or "").splitlines()
+        rows = csv.reader((text(f"{folder}/RECORD") or "").splitlines())
+        site = posixpath.dirname(folder)
+        yield _Installed(
+            name=canonicalize_name(name),
+            version=metadata.get("version", ""),
+            folder=folder,
+            tag=next((line.removeprefix("Tag:").strip() for line in lines if line.startswith("Tag:")), "py3-none-any"),
+            requires=tuple(metadata.get("requires_dist", ())),
+            files=frozenset(posixpath.normpath(posixpath.join(f"/{site}", row[0])).lstrip("/") for row in rows if row),
+        )
+
+
+def _chains(found: tuple[_Installed, ...], environment: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Shortest ways from distributions that nothing installed asks for."""
+    edges: dict[str, set[str]] = {item.name: set() for item in found}
+    for item in found:
+        for line in item.requires:
+            try:
+                requirement = Requirement(line)
+            except InvalidRequirement:
+                continue
+            name = canonicalize_name(requirement.name)
+            if name in edges and name != item.name and applies(requirement.marker, environment) is not None:
+                edges[item.name].add(name)
+    asked = {name for names in edges.values() for name in names}
+    return shortest_chains(edges, [name for name in sorted(edges) if name not in asked])
+
+
+def _facts(item: _Installed, layers: Sequence[LayerFacts], held: Mapping[str, Held]) -> WheelFacts:
+    version = item.version.replace("-", "_") or "0"
+    return replace(
+        _seen(layers, {path: place for path, place in held.items() if path in item.files}, item.site),
+        name=item.name,
+        version=item.version,
+        file=f"{item.name.replace('-', '_')}-{version}-{item.tag}.whl",
+        requires_dist=item.requires,
+    )
+
+
+def _rest(layers: Sequence[LayerFacts], held: Mapping[str, Held], owned: frozenset[str]) -> WheelFacts:
+    return _seen(layers, {path: place for path, place in held.items() if path not in owned}, "")
+
+
+def _seen(layers: Sequence[LayerFacts], files: Mapping[str, Held], site: str) -> WheelFacts:
+    """Facts about these files, their paths relative to `site`, or absolute when there is none."""
+    places: dict[tuple[int, str], str] = {}
+    for path in sorted(files, reverse=True):  # of hard links, the first name in order
+        places[(files[path].layer, files[path].path)] = posixpath.relpath(path, site) if site else f"/{path}"
+
+    def mine(number: int, path: str) -> tuple[str, ...]:
+        """The path in the image, or nothing."""
+        place = places.get((number, path))
+        return () if place is None else (place,)
+
+    numbered = tuple(enumerate(layers))
+    return WheelFacts(
+        name=REST,
+        version="",
+        file="",
+        requires_dist=(),
+        elf=tuple(
+            replace(elf, path=path)
+            for number, layer in numbered
+            for elf in layer.elf
+            for path in mine(number, elf.path)
+        ),
+        python=tuple(
+            replace(use, path=path)
+            for number, layer in numbered
+            for use in layer.python
+            for path in mine(number, use.path)
+        ),
+        members=tuple(
+            replace(member, path=path)
+            for number, layer in numbered
+            for member in layer.members
+            for path in mine(number, member.path)
+        ),
+        paths=len(files),
+    )

@@ -1,0 +1,50 @@
+"""The grammar of a condition: what a cell of `when` and `allow` may hold.
+
+Each value lists alternatives, divided by ` | `: version bounds for keys that are versions, names for the rest. An
+alternative that begins with `not ` must not hold; `*` holds for anything that was named. A key is one of `KEYS` or a
+distribution name.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from builder.matrix.versions import parse, specifier
+
+__all__ = ["KEYS", "NAMES", "alternatives", "fault_of"]
+
+KEYS = (
+    "toolkit",
+    "driver",
+    "firmware",
+    "device",
+    "target",
+    "capability",
+    "features",
+    "machine",
+    "os",
+    "kernel",
+    "python",
+    "libc",
+)
+"""Keys of a condition besides distribution names; `capability` is the number of an NVIDIA target (sm_89 is 8.9)."""
+
+NAMES = frozenset({"device", "target", "features", "machine", "os", "neff-target"})
+"""Keys whose alternatives are names."""
+
+
+@lru_cache(maxsize=8192)
+def alternatives(text: str) -> tuple[str, ...]:
+    """The alternatives of a condition, as written."""
+    return tuple(part.strip() for part in text.split("|"))
+
+
+def fault_of(key: str, text: str) -> str:
+    """What is wrong with the text of a condition; empty when nothing is."""
+    for alternative in alternatives(text):
+        bare = alternative.removeprefix("not ").strip()
+        if not bare:
+            return f"{key}: an empty alternative"
+        if key not in NAMES and bare != "*" and specifier(bare) is None and parse(bare) is None:
+            return f"{key}: {bare!r} is not a version bound"
+    return ""

@@ -1,0 +1,87 @@
+"""What is told beside the verdict: status and gaps of the packages named, and what a driver rule does not lift."""
+
+from __future__ import annotations
+
+from builder.matrix.load import Backend
+from builder.matrix.question import Question
+from builder.matrix.rules.driver import reported_toolkit, require_toolkit
+from builder.matrix.sets import touches
+from builder.matrix.tables import Row
+from builder.matrix.versions import matches, parse
+
+__all__ = ["told"]
+
+
+def told(question: Question, backend: Backend) -> tuple[str, ...]:
+    """All notes on a question, each with its source."""
+    parts = (_about, _label_notes, _release_notes, _driver_notes)
+    return tuple(note for part in parts for note in part(question, backend))
+
+
+def _about(question: Question, backend: Backend) -> tuple[str, ...]:
+    """One sentence for each row on a package that was named, the version fitting."""
+    found = []
+    for row in backend.rows("about"):
+        version = question.packages.get(row.text("package") or "")
+        bounds = row.text("versions")
+        if row.text("machine") not in (None, question.machine):
+            continue
+        if version is not None and (bounds is None or matches(version.partition("+")[0], (bounds,))):
+            found.append(_sentence(row))
+    return tuple(found)
+
+
+def _release_notes(question: Question, backend: Backend) -> tuple[str, ...]:
+    """What kind of release a toolkit is, when it is not one for production."""
+    if question.toolkit is None:
+        return ()
+    return tuple(
+        f"{backend.spec.toolkit} {row.text('toolkit')} is a {row.text('status')} release"
+        + (f": {row.note}" if row.note else "")
+        + f" ({row.source.text})"
+        for row in backend.rows("release")
+        if row.text("status") in ("preview", "nightly") and touches(question.toolkit, row.text("toolkit") or "")
+    )
+
+
+def _label_notes(question: Question, backend: Backend) -> tuple[str, ...]:
+    """A build that works and brings another backend's libraries into the image."""
+    found = []
+    for label in backend.spec.labels:
+        asked = question.packages.get(label.package)
+        version = parse(asked) if asked is not None else None
+        if version is None or label.required or version.local == label.label:
+            continue
+        if version.local is not None or question.machine == label.arch:
+            found.append(
+                f"{label.package} {asked} is not the +{label.label} build: it works, and brings another backend's "
+                f"libraries into the image; take =={version.public}+{label.label} ({backend.spec.source})"
+            )
+    return tuple(found)
+
+
+def _sentence(row: Row) -> str:
+    parts = []
+    if status := row.text("status"):
+        parts.append(status)
+    if licence := row.text("licence"):
+        parts.append(f"licence {licence}")
+    if modes := row.texts("modes"):
+        parts.append(f"execution: {', '.join(modes)}")
+    if gaps := row.texts("gaps"):
+        parts.append(f"not there: {', '.join(gaps)}")
+    if remark := row.text("remark"):
+        parts.append(remark)
+    bounds = row.text("versions")
+    name = f"{row.text('package')} {bounds}" if bounds else row.text("package")
+    return f"{name}: {'; '.join(parts)} ({row.source.text})"
+
+
+def _driver_notes(question: Question, backend: Backend) -> tuple[str, ...]:
+    """What an image of the toolkit carries for its engine to check, where the driver falls short of it."""
+    if question.settings.get("nvidia-require-cuda") is not None or question.driver is None:
+        return ()
+    refused = require_toolkit(question, backend) if "driver-branch" in backend.kinds else None
+    if refused is None or reported_toolkit(backend, question.driver) is None:
+        return ()
+    return (f"require-cuda: {refused.why} ({refused.fix})",)

@@ -1,0 +1,164 @@
+"""Rules on what a runtime checks when it starts or loads: requirements of an image, file formats, plug-in interfaces.
+
+These speak when the question names what was read from an image, an artefact or a log, beside the usual keys.
+"""
+
+from __future__ import annotations
+
+import re
+
+from builder.errors import BadInput
+from builder.matrix.load import Backend
+from builder.matrix.question import Question
+from builder.matrix.require import met, parse_requirement
+from builder.matrix.rules.driver import reported_toolkit
+from builder.matrix.values import RuleVerdict
+from builder.matrix.versions import parse
+
+__all__ = ["hsa_override", "neff_features", "pjrt_api", "require_met", "runtime_compat"]
+
+
+def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The host meets the requirement an image carries, which legacy mode checks and CDI modes do not.
+
+    Source: NVIDIA/nvidia-container-toolkit@d34b3046; NVIDIA/libnvidia-container src/dsl.c@5823754b. `cuda` is the CUDA
+    version of the host driver, so minor-version compatibility does not lift it (FR-05).
+    """
+    text = question.settings.get("nvidia-require-cuda")
+    if text is None or question.driver is None:
+        return None
+    offered = reported_toolkit(backend, question.driver)
+    host = {"driver": question.driver}
+    if offered is not None:
+        host["cuda"] = offered
+    capability = re.fullmatch(r"sm_(\d+)(\d)[af]?", question.target or "")
+    if capability is not None:
+        host["arch"] = f"{capability[1]}.{capability[2]}"
+    brand = _brand(question.device)
+    if brand is not None:
+        host["brand"] = brand
+    answer = met(parse_requirement(text), host)
+    offers = f"driver {question.driver} offers CUDA {offered or '(not known)'}"
+    source = "NVIDIA/nvidia-container-toolkit@d34b3046 (2026-08-21); NVIDIA/libnvidia-container src/dsl.c@5823754b"
+    if answer is None:
+        why = f"whether the host meets {text!r} depends on what was not given (brand, arch); {offers}"
+        return RuleVerdict(rule="require-cuda", verdict="unknown", why=why, source=source, fix="name the device")
+    if answer:
+        why = f"{offers}: the host meets {text!r}"
+        return RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
+    return RuleVerdict(
+        rule="require-cuda",
+        verdict="unsupported",
+        why=f"{offers}, the image asks {text!r}: a container engine in legacy mode refuses it at start; "
+        "minor-version compatibility does not lift that, under CDI nothing is checked",
+        source=source,
+        fix="a newer driver, or a build for the toolkit the driver offers",
+    )
+
+
+def _brand(device: str | None) -> str | None:
+    name = (device or "").casefold()
+    for word, brand in (("geforce", "geforce"), ("quadro", "quadro"), ("titan", "titan"), ("tesla", "tesla")):
+        if word in name:
+            return brand
+    return "geforce" if re.search(r"\b(?:rtx|gtx) ?\d{4}\b", name) and "ada" not in name else None
+
+
+def hsa_override(question: Question, backend: Backend) -> RuleVerdict | None:
+    """HSA_OVERRIDE_GFX_VERSION is never support: it makes the runtime treat a device as another.
+
+    Source: community threads (the maker does not support it); ROCm/rocBLAS 1339 and others (FR-09): an override equal
+    to the device itself has no effect.
+    """
+    text = question.settings.get("hsa-override-gfx-version")
+    target = question.target
+    if text is None or target is None:
+        return None
+    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", text)
+    if match is None:
+        raise BadInput(f"HSA_OVERRIDE_GFX_VERSION={text}: not of the form 11.0.0")
+    named = f"gfx{match[1]}{int(match[2]):x}{int(match[3]):x}"
+    source = "LLVM AMDGPU usage guide (stored copies); community threads (stored)"
+    if named == target:
+        why = f"{text} is {named}, what the device is already: the override has no effect"
+        return RuleVerdict(
+            rule="hsa-override", verdict="unsupported", why=why, source=source, fix="a build with code for the device"
+        )
+    return RuleVerdict(
+        rule="hsa-override",
+        verdict="unsupported",
+        why=f"code for {named} is not code for {target}; the override forces it, the maker does not support that: for "
+        "one node class at the operator's risk and recorded there, never inside an image",
+        source=source,
+        fix=f"a build with code for {target}",
+    )
+
+
+def runtime_compat(question: Question, backend: Backend) -> RuleVerdict | None:
+    """The runtime compatibility id of an image is within the range the host driver supports.
+
+    Source: aws-neuron-sdk nrt-troubleshoot.rst@81ce03ae; aws-neuron/aws-neuron-sdk#655 (FR-14).
+    """
+    wanted, offered = question.settings.get("runtime-compat-id"), question.settings.get("driver-compat-ids")
+    if wanted is None or offered is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:\s*(?:-|to|\.\.)\s*(\d+))?", offered)
+    if match is None or not wanted.isdigit():
+        raise BadInput(
+            f"runtime-compat-id={wanted}, driver-compat-ids={offered}", fix="a number and a range such as 2-4"
+        )
+    low, high = int(match[1]), int(match[2] or match[1])
+    good = low <= int(wanted) <= high
+    return RuleVerdict(
+        rule="runtime-compat",
+        verdict="supported" if good else "unsupported",
+        why=f"the runtime's compatibility id is {wanted}, the driver supports {low} to {high}",
+        source="aws-neuron-sdk neuron-runtime/nrt-troubleshoot.rst@81ce03ae; aws-neuron/aws-neuron-sdk#655",
+        fix="" if good else "upgrade the host driver, or use the runtime of the matching SDK",
+    )
+
+
+def neff_features(question: Question, backend: Backend) -> RuleVerdict | None:
+    """Every feature bit of a NEFF is one the runtime knows.
+
+    Source: aws-neuron-sdk nrt-troubleshoot.rst@81ce03ae (version and feature bits are checked on load);
+    aws-neuron/aws-neuron-sdk#1061 (FR-15).
+    """
+    wanted, known = question.settings.get("neff-features"), question.settings.get("runtime-neff-features")
+    if wanted is None or known is None:
+        return None
+    try:
+        bits, mask = int(wanted, 0), int(known, 0)
+    except ValueError as error:
+        raise BadInput(f"neff-features={wanted}, runtime-neff-features={known}", fix="masks such as 0x100") from error
+    stray = bits & ~mask
+    return RuleVerdict(
+        rule="neff-features",
+        verdict="unsupported" if stray else "supported",
+        why=f"the NEFF uses feature bits {bits:#x}, the runtime knows {mask:#x}"
+        + (f": {stray:#x} is not inside" if stray else ""),
+        source="aws-neuron-sdk neuron-runtime/nrt-troubleshoot.rst@81ce03ae; aws-neuron/aws-neuron-sdk#1061",
+        fix="compile with the compiler of the runtime's SDK, or raise the runtime" if stray else "",
+    )
+
+
+def pjrt_api(question: Question, backend: Backend) -> RuleVerdict | None:
+    """Framework and plug-in speak the same PJRT interface.
+
+    Source: pytorch/xla#6949 (FR-16): a framework built for API 0.40 stops at the first device query of a plug-in that
+    speaks 0.47.
+    """
+    framework, plugin = question.settings.get("framework-pjrt-api"), question.settings.get("plugin-pjrt-api")
+    if framework is None or plugin is None:
+        return None
+    ours, theirs = parse(framework), parse(plugin)
+    if ours is None or theirs is None:
+        raise BadInput(f"framework-pjrt-api={framework}, plugin-pjrt-api={plugin}", fix="versions such as 0.47")
+    good = ours == theirs
+    return RuleVerdict(
+        rule="pjrt-api",
+        verdict="supported" if good else "unsupported",
+        why=f"the framework was built for PJRT API {framework}, the plug-in speaks {plugin}",
+        source="pytorch/xla#6949",
+        fix="" if good else "the plug-in build recorded for that framework release",
+    )

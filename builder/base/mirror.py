@@ -19,7 +19,7 @@ from pysequoia import Cert
 from builder.base.openpgp import verified
 from builder.base.packages import fields
 from builder.base.values import DebPackage
-from builder.errors import OutsideFailed, Where
+from builder.errors import BadInput, OutsideFailed, Where
 from builder.events import Advance, Reporter
 from builder.names import Digest
 from builder.store import Store, disk_errors
@@ -58,8 +58,19 @@ class Release:
 
 def http_client() -> httpx.Client:
     """The client all fetches of one command share."""
+    try:
+        verify = httpx.create_ssl_context()
+    except OSError as error:
+        raise BadInput(
+            "no certificates to know the Debian mirror by",
+            why=f"SSL_CERT_FILE or SSL_CERT_DIR names what cannot be read: {error.strerror or error}",
+            fix="unset them, or name a file of certificates",
+        ) from error
     return httpx.Client(
-        follow_redirects=True, timeout=httpx.Timeout(60, connect=15), limits=httpx.Limits(max_connections=8)
+        verify=verify,
+        follow_redirects=True,
+        timeout=httpx.Timeout(60, connect=15),
+        limits=httpx.Limits(max_connections=8),
     )
 
 

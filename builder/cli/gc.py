@@ -70,6 +70,12 @@ def command(
                 why="a registry clears its own storage",
                 fix="use the registry's own retention rules there",
             )
+        if not (reference.path / "oci-layout").is_file():
+            raise BadInput(
+                f"{reference.path} holds no layout",
+                why="it has no file oci-layout" if reference.path.is_dir() else "there is no such folder",
+                fix="name the folder after oci:, as `builder build --to` was told",
+            )
     places: list[tuple[str, tuple[Removed, ...]]] = []
     if not references:
         store = Store(store_root(os.environ))

@@ -36,6 +36,8 @@ class Login:
     source: str = ""
     """File or program the login comes from, empty when there is none."""
     problem: str = ""
+    fix: str = ""
+    """Where another mend than logging in is needed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +207,7 @@ def _engine(engine: Engine) -> Item:
 def _login(login: Login) -> Item:
     name = f"login {login.host}"
     if login.problem:
-        return Item(name=name, verdict="missing", detail=login.problem, fix=f"docker login {login.host}")
+        return Item(name=name, verdict="missing", detail=login.problem, fix=login.fix or f"docker login {login.host}")
     if login.source:
         return Item(name=name, verdict="ok", detail=f"from {login.source}")
     return Item(name=name, verdict="missing", detail="no login, pushing anonymously", fix=f"docker login {login.host}")

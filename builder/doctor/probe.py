@@ -41,7 +41,13 @@ def gather(environ: Mapping[str, str], *, store: Store, registries: Iterable[str
     """Everything `examine` needs. `registries` are hosts that the project publishes to; offline, no site is asked."""
     uv, uv_problem = _uv()
     free, store_problem = _store(store.root)
-    hosts = dict.fromkeys((*registries, *login_hosts(environ)))
+    named: tuple[str, ...] = ()
+    unreadable: tuple[Login, ...] = ()
+    try:
+        named = login_hosts(environ)
+    except BuilderError as error:
+        unreadable = (Login(host="files", problem=_sentence(error), fix=error.fix),)
+    hosts = dict.fromkeys((*registries, *named))
     return Facts(
         python=sys.version_info[:3],
         uv=uv,
@@ -51,7 +57,7 @@ def gather(environ: Mapping[str, str], *, store: Store, registries: Iterable[str
         store_free=free,
         namespaces_problem=_namespaces(),
         engines=(_docker(environ),),
-        logins=tuple(_login(host, environ) for host in hosts),
+        logins=(*unreadable, *(_login(host, environ) for host in hosts)),
         sites=_sites(environ, offline=offline),
         devices=tuple(device for name in resources.backends() for device in _device(name)),
     )

@@ -69,7 +69,11 @@ class Pages:
             page = path / "index.html" if path.is_dir() else path
             return parse_html(page.read_text(encoding="utf-8"), url) if page.is_file() else ()
         if self._offline:
-            raise IndexUnreachable(f"cannot reach {without_credentials(url)}", why="--offline keeps off the network")
+            raise IndexUnreachable(
+                f"cannot reach {without_credentials(url)}",
+                why="--offline keeps off the network",
+                fix="run once without --offline, or name wheel files or a lock instead of a requirement",
+            )
         response = get(self._client, url, accept=_ACCEPT)
         if response is None:
             return ()

@@ -159,10 +159,15 @@ def now(work: Work) -> str:
     epoch = work.environ.get("SOURCE_DATE_EPOCH")
     if epoch is None:
         moment = datetime.now(UTC)
-    elif epoch.isdigit():
-        moment = datetime.fromtimestamp(int(epoch), UTC)
     else:
-        raise BadInput(f"SOURCE_DATE_EPOCH is not a number of seconds: {epoch!r}", fix="unset it or give an integer")
+        try:
+            moment = datetime.fromtimestamp(int(epoch), UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            raise BadInput(
+                f"SOURCE_DATE_EPOCH is not a time in seconds: {epoch!r}",
+                why=str(error),
+                fix="unset it, or give the seconds since 1970 as an integer",
+            ) from error
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

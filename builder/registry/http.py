@@ -309,4 +309,8 @@ class _Routed(httpx.BaseTransport):
         try:
             return ssl.create_default_context(cafile=cafile) if cafile else httpx.create_ssl_context()
         except (OSError, ssl.SSLError) as error:
-            raise BadInput(f"SSL_CERT_FILE {cafile} holds no certificates", why=str(error)) from error
+            raise BadInput(
+                f"SSL_CERT_FILE {cafile} holds no certificates" if cafile else "there are no certificates to trust",
+                why=str(error),
+                fix="unset it, or name a file of certificates",
+            ) from error

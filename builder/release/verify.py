@@ -82,7 +82,7 @@ def verify(
 ) -> Verification:
     """Check an image, or each image of an index. With `keys`, each required kind must be signed by one of them."""
     checks: list[Check] = []
-    manifest = _checked(checks, "manifest", lambda: _manifest(repository, digest))
+    manifest = _checked(checks, "manifest", lambda: _manifest(repository, digest), str(digest))
     if manifest is None:
         return Verification(digest=digest, checks=tuple(checks))
     if manifest.media_type in INDEX_TYPES:

@@ -25,7 +25,7 @@ from builder.smoke import enter
 from builder.smoke.hostfacts import device_nodes
 from builder.smoke.preflight import device_access, groups_for, shared_memory_for
 from builder.smoke.process import Process
-from builder.smoke.rootfs import open_layer, unpack_layer
+from builder.smoke.rootfs import make_folder, open_layer, unpack_layer
 from builder.smoke.values import Bind, Command, Completed, Container, RunnableImage
 from builder.store import disk_errors
 
@@ -70,6 +70,7 @@ class BuiltinRunner:
                 mode = _mode(root, self._modes)  # before gigabytes are unpacked for nothing
                 self._unpack(image, root)
                 _make_mount_points(root)
+                make_folder(root, image.workdir)  # as container runtimes do
             nodes = device_nodes(run.devices)
             if mode == "user" and (
                 told := device_access(nodes, uid=os.geteuid(), gids=frozenset((os.getegid(), *os.getgroups())))

@@ -9,6 +9,7 @@ removed again.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
@@ -23,7 +24,7 @@ from builder.errors import BadInput, CannotTell
 from builder.events import Advance
 from builder.registry.values import Descriptor, MediaType, Repository
 
-__all__ = ["open_layer", "unpack_layer"]
+__all__ = ["make_folder", "open_layer", "unpack_layer"]
 
 _GZIP = {MediaType.LAYER_GZIP, "application/vnd.docker.image.rootfs.diff.tar.gzip"}
 _PLAIN = {MediaType.LAYER_TAR, "application/vnd.docker.image.rootfs.diff.tar"}
@@ -58,6 +59,13 @@ def unpack_layer(stream: IO[bytes], root: Path) -> None:
             pass
     except (tarfile.TarError, zlib.error, EOFError) as error:
         raise BadInput("a layer of the image cannot be unpacked", why=str(error)) from error
+
+
+def make_folder(root: Path, path: str) -> None:
+    """Make a folder of the image unless it is there; what stands in its way is left alone."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    with contextlib.suppress(FileExistsError, NotADirectoryError):
+        _inside(root, parts).mkdir(mode=0o755, parents=True, exist_ok=True)
 
 
 class _Layer:

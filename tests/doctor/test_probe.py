@@ -78,6 +78,15 @@ def test_logins_are_listed_with_their_source(environ: dict[str, str], store: Sto
     assert "secret" not in repr(found)
 
 
+def test_logins_that_cannot_be_read_are_a_line_of_their_own(
+    environ: dict[str, str], store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_bytes(b"\xff{")
+    environ["DOCKER_CONFIG"] = str(tmp_path)
+    (login,) = (item for item in facts(environ, store, offline=True).logins if item.host == "files")
+    assert ("config.json" in login.problem, "mend" in login.fix) == (True, True)
+
+
 def test_a_store_that_cannot_be_there_is_a_problem_and_nothing_is_made(
     environ: dict[str, str], store: Store, tmp_path: Path
 ) -> None:

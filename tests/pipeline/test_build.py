@@ -96,9 +96,10 @@ def test_the_runtime_of_an_image_is_filled_in_with_the_locks_toolkit(
     assert plan.runtime.env["NVIDIA_REQUIRE_CUDA"] == "cuda>=13.0"
 
 
-def test_source_date_epoch_must_be_a_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epoch", ["yesterday", "", "9" * 14, "9" * 30])
+def test_source_date_epoch_must_be_a_time(tmp_path: Path, epoch: str) -> None:
     with pytest.raises(BadInput, match="SOURCE_DATE_EPOCH"):
-        now(work(tmp_path, SOURCE_DATE_EPOCH="yesterday"))
+        now(work(tmp_path, SOURCE_DATE_EPOCH=epoch))
 
 
 def test_a_refused_build_names_the_chain_and_the_mend(lock: Lock) -> None:

@@ -115,6 +115,14 @@ def test_gc_of_a_layout_says_what_goes_and_then_it_is_gone(
     assert len(listed["images"][0]["evidence"]) == 2
 
 
+def test_gc_of_what_is_no_layout_is_bad_input(run_builder: RunBuilder, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    for name in ("absent", "other"):
+        assert "no layout" in error(run_builder("gc", f"oci:{name}", "--min-age", "0", "--json"), 2)["what"]
+    assert (tmp_path / "other" / "file").is_file()
+
+
 def test_gc_of_the_store(run_builder: RunBuilder, tmp_path: Path) -> None:
     left = tmp_path / "store/tmp/half.whl.part"
     left.parent.mkdir(parents=True)

@@ -204,7 +204,7 @@ def test_much_output_is_kept_at_its_end(make_image: MakeImage, runner: BuiltinRu
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"WorkingDir": "/nowhere"}, "/nowhere"),
+        ({"WorkingDir": "/etc/passwd"}, "/etc/passwd"),
         ({"User": "somebody"}, "no 'somebody'"),
     ],
 )
@@ -214,6 +214,13 @@ def test_settings_that_cannot_be_used_are_the_images_fault(
     with pytest.raises(BadInput) as caught:
         run_command(make_image(config=config), python("pass"), runner=runner, timeout=60)
     assert words in str(caught.value)
+
+
+def test_a_working_directory_that_no_layer_brings_is_made(make_image: MakeImage, runner: BuiltinRunner) -> None:
+    """As container runtimes do; an image without files of its own has no /app."""
+    image = make_image(config={"WorkingDir": "/app/inner"})
+    done = run_command(image, python("import os; print(os.getcwd())"), runner=runner, timeout=60)
+    assert done.stdout == b"/app/inner\n"
 
 
 def test_a_user_by_name_is_looked_up_in_the_image(make_image: MakeImage, runner: BuiltinRunner) -> None:

@@ -25,7 +25,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_action_is_pinned_to_a_commit_with_its_version_beside(path: Path) -> None:
     uses = re.findall(r"(?m)^\s*(?:- )?uses: *(.+)$", path.read_text(encoding="utf-8"))
-    wrong = [use for use in uses if re.fullmatch(r"(\./\S+|[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+){2})", use) is None]
+    wrong = [use for use in uses if re.fullmatch(r"([.$]/\S+|[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+){2})", use) is None]
     assert wrong == []
 
 

@@ -16,6 +16,7 @@ from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
 from builder.audit.graph import InstalledFile, chains_of, installed_files, same_paths, same_sonames
 from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
+from builder.audit.needs import absent_libraries
 from builder.audit.policy import AuditException, AuditPolicy, judge_wheel, load_audit_policy
 from builder.audit.tables import Tables, load_tables, load_translations
 from builder.audit.values import AuditReport, TargetAudit
@@ -231,6 +232,13 @@ def audit_lock(
     between = (
         *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),
         *same_sonames((facts for facts, _, _ in results), chains, backend=backend),
+        *absent_libraries(
+            (facts for facts, _, _ in results),
+            chains,
+            backend=backend,
+            tables=rules.tables,
+            plain_base=bool(lock.base.packages),
+        ),
     )
     return AuditReport(
         backend=backend,

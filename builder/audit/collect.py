@@ -8,13 +8,21 @@ from typing import Protocol
 
 from builder.audit.elf import MAGIC, BrokenElf, parse_header
 from builder.audit.facts import DeviceCode, ElfFacts, MemberFact, PythonUse
+from builder.audit.nested import ARCHIVE_LIMIT, MARK, BadArchive, archive_kind, inner_files, text_payloads
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner, device_target
 from builder.audit.tables import Tables
 
 __all__ = ["Collector", "SeenFile"]
 
-_HEAD = 64
+_HEAD = 264
+"""Far enough for the mark of a tar archive."""
+_SPIRV = b"\x03\x02\x23\x07"
+"""Magic number of a SPIR-V module, little-endian (SPIR-V specification, "Physical Layout")."""
+_SPIRV_HEAD = 4096
+_KERNEL = 6
+"""Capability of kernels for OpenCL (SPIR-V specification, "Capability")."""
+_ELF_TEXT = b"f0VMRg"
 _AR_MAGIC = b"!<arch>\n"
 _DEVICE_OWNERS = {"cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}
 
@@ -74,7 +82,19 @@ class Collector:
             return
         if file.name.endswith((".py", ".pyi")) or head.startswith(b"#!"):
             if not file.name.endswith(".pyi"):
-                self.python += self._python.uses(file.name, b"".join(file.stream()))
+                source = b"".join(file.stream())
+                self.python += self._python.uses(file.name, source)
+                self._payloads(file, source)
+            return
+        if head.startswith(_ELF_TEXT) and file.size <= ARCHIVE_LIMIT:
+            self._payloads(file, b"".join(file.stream()))
+            return
+        kind = archive_kind(head)
+        if kind is not None and MARK not in file.name:
+            self._archive(file, kind)
+            return
+        if head.startswith(_SPIRV):
+            self._spirv(file)
             return
         if self._by_name(file, archive=head.startswith(_AR_MAGIC)):
             return
@@ -88,6 +108,35 @@ class Collector:
                     detail=f"named like a library, but starts with {head[:24]!r}",
                 )
             )
+
+    def _payloads(self, file: SeenFile, text: bytes) -> None:
+        if MARK not in file.name:
+            for payload in text_payloads(file.name, text):
+                self.look(payload)
+
+    def _archive(self, file: SeenFile, kind: str) -> None:
+        """The files of an archive among the members, as files that somebody must unpack first."""
+        detail = f"{file.size} bytes, which is more than is unpacked" if file.size > ARCHIVE_LIMIT else ""
+        if not detail:
+            try:
+                for inner in inner_files(file.name, b"".join(file.stream()), kind):
+                    self.look(inner)
+            except BadArchive as error:
+                detail = str(error)
+        if detail:
+            self.found.append(MemberFact(path=file.name, kind="unread-archive", backend="", detail=detail))
+
+    def _spirv(self, file: SeenFile) -> None:
+        """A SPIR-V module: kernels for OpenCL (and what is built on it), or shaders for Vulkan."""
+        words = next(file.stream(), b"")[:_SPIRV_HEAD]
+        capabilities = set()
+        at = 20
+        while at + 8 <= len(words) and words[at : at + 4] == b"\x11\0\x02\0":  # OpCapability, two words
+            capabilities.add(int.from_bytes(words[at + 4 : at + 8], "little"))
+            at += 8
+        backend = "opencl" if _KERNEL in capabilities else "vulkan"
+        code = DeviceCode(kind="spirv", targets=(), offset=0, count=1)
+        self.found.append(MemberFact(path=file.name, kind="device-file", backend=backend, device=code))
 
     def _elf(self, file: SeenFile, head: bytes) -> bool:
         """Whether the file is an ELF file; facts are added."""

@@ -20,7 +20,7 @@ __all__ = [
     "member_from_json",
 ]
 
-DeviceKind = Literal["fatbin", "cubin", "bundle", "compressed-bundle", "amdgpu", "ascend"]
+DeviceKind = Literal["fatbin", "cubin", "bundle", "compressed-bundle", "amdgpu", "ascend", "spirv"]
 
 How = Literal["call", "link", "listed"]
 
@@ -84,6 +84,8 @@ class ElfFacts:
     exec_stack: bool | None = None
     can_dlopen: bool = False
     """Imports dlopen or dlmopen."""
+    names: int = 0
+    """String constants that are nothing but a library's file name, any vendor's or none's."""
     dlopen: tuple[DlopenName, ...] = ()
     """Vendor libraries among its string constants, outside symbol names and DT_NEEDED."""
     words: tuple[DlopenName, ...] = ()

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from builder.audit.facts import DeviceCode, ElfFacts, PythonUse, WheelFacts
+from builder.audit.nested import MARK
 from builder.audit.tables import Library, Tables, library_stem
 from builder.audit.values import Archs
 from builder.lock.policy import PackagePolicy
@@ -196,7 +197,7 @@ class _Judge:
         """Every name under which the loader finds a member: SONAME and file name."""
         found: dict[str, ElfFacts] = {}
         for elf in self._facts.elf:
-            if elf.type == "shared":
+            if elf.type == "shared" and MARK not in elf.path:
                 found.setdefault(_basename(elf.path), elf)
                 if elf.soname:
                     found.setdefault(elf.soname, elf)
@@ -244,10 +245,14 @@ class _Judge:
         return frozenset(seen)
 
     def _is_root(self, elf: ElfFacts) -> bool:
+        if MARK in elf.path:  # nothing loads it before somebody unpacks it
+            return False
         return elf.python_module or elf.program or any(name.startswith(_FRAMEWORK_PREFIXES) for name in elf.needed)
 
     def _is_plugin(self, elf: ElfFacts) -> bool:
         """Loaded on demand: no import reaches it, a backend is in its name, and the wheel has other files to load."""
+        if MARK in elf.path:
+            return True
         if elf.path in self._loaded_at_import:
             return False
         name = _basename(elf.path)
@@ -530,6 +535,7 @@ def _describe(code: DeviceCode) -> str:
         "compressed-bundle": ("compressed offload bundle", "compressed offload bundles"),
         "amdgpu": ("AMDGPU code object", "AMDGPU code objects"),
         "ascend": ("Ascend AI-core object", "Ascend AI-core objects"),
+        "spirv": ("SPIR-V module", "SPIR-V modules"),
     }
     number = f"{code.count} " if code.count > 1 else ""
     targets = f" for {' '.join(code.targets)}" if code.targets else ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
+from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
 from builder.audit.tables import library_stem, load_contents
 from builder.audit.values import LEVELS, Finding, Level, Severity
@@ -125,6 +126,7 @@ def judge_wheel(
         *_damage(facts, backend, chain),
         *_notes(facts, claims, backend, chain),
         *((finding, finding.means) for finding in promise_findings(facts, backend=backend, chain=chain)),
+        *((finding, finding.means) for finding in undeclared_libraries(facts, chain=chain)),
         *((finding, finding.means) for finding in _too_new(facts, backend, glibc, chain)),
     ]
     kept: list[Finding] = []
@@ -273,9 +275,22 @@ def _notes(
             )
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
+    computed = [elf.path for elf in facts.elf if elf.can_dlopen and not elf.names]
+    if computed:
+        more = f" and {len(computed) - _SHOWN} more" if len(computed) > _SHOWN else ""
+        yield _note(
+            "computed-dlopen",
+            backend,
+            computed[0],
+            f"unknown: imports dlopen and holds no library's name, so names are made at run time: "
+            f"{', '.join(computed[:_SHOWN])}{more}",
+            chain,
+        )
     for member in facts.members:
         if member.kind == "not-elf" or (member.kind == "symlink" and member.backend):
             yield _note("library-in-name-only", member.backend, member.path, member.detail, chain)
+        elif member.kind == "unread-archive":
+            yield _note("unread-archive", backend, member.path, f"unknown content: {member.detail}", chain)
         elif member.kind == "broken-elf":
             yield _note("damaged-elf", backend, member.path, member.detail, chain)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from builder.audit.values import TargetAudit
 from builder.errors import BadInput, OutsideFailed
 from builder.events import Reporter
 from builder.lock.simple import Link, Pages
@@ -48,8 +50,12 @@ def fetch_requirement(
     reporter: Reporter,
     environ: Mapping[str, str],
     offline: bool = False,
-) -> FoundWheel:
+    enough: Callable[[httpx.Client, str, str, Digest], TargetAudit | None] | None = None,
+) -> FoundWheel | TargetAudit:
     """The newest fitting wheel, pre-releases only when nothing else fits; its dependencies are not fetched.
+
+    `enough` is asked before a download with client, URL, file name and digest: its audit is returned instead of a wheel
+    when it has one.
 
     Raises `BadInput` for what is no requirement, `NoWheel`, and the index room's errors when an index fails.
     """
@@ -73,6 +79,10 @@ def fetch_requirement(
             raise OutsideFailed(
                 f"{link.file} is not in the store", why="--offline uses the store alone", fix="run once without it"
             )
+        if enough is not None and known is not None and link.url.startswith("http"):
+            audit = enough(client, link.url, link.file, known)
+            if audit is not None:
+                return audit
         with reporter.task(f"fetching {link.file}") as advance:
             digest = receive(client, link.url, store, digest=known, advance=advance)
     return FoundWheel(file=link.file, digest=digest, path=store.path(digest))

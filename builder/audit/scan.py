@@ -291,7 +291,7 @@ class ElfScanner:
         names: frozenset[str],
         api: tuple[ApiUse, ...],
     ) -> ElfFacts:
-        dlopen, words = self._dlopen(elf, seen)
+        dlopen, words, names_seen = self._dlopen(elf, seen)
         return ElfFacts(
             path=path,
             machine=machine_name(elf.machine),
@@ -310,6 +310,7 @@ class ElfScanner:
             python_module="PyInit_" in names,
             exec_stack=elf.exec_stack,
             can_dlopen=bool(names & {"dlopen", "dlmopen"}),
+            names=names_seen,
             dlopen=dlopen,
             words=words,
             static=tuple(sorted(seen.marks.items())),
@@ -332,10 +333,12 @@ class ElfScanner:
                 return stem
         return ""
 
-    def _dlopen(self, elf: ElfFile, seen: _Seen) -> tuple[tuple[DlopenName, ...], tuple[DlopenName, ...]]:
-        """Vendor names among the loaded string constants: whole strings, and mentions inside other text."""
+    def _dlopen(self, elf: ElfFile, seen: _Seen) -> tuple[tuple[DlopenName, ...], tuple[DlopenName, ...], int]:
+        """Vendor names among the loaded string constants: whole strings, and mentions inside other text, the number of
+        all whole names."""
         loads = [(load.offset, load.offset + load.filesz) for load in elf.loads]
         strtab = (elf.strtab[0], elf.strtab[0] + elf.strtab[1]) if elf.strtab else (0, 0)
+        count = 0
         exact: dict[str, DlopenName] = {}
         words: dict[str, DlopenName] = {}
         for text, offset in seen.strings:
@@ -343,13 +346,14 @@ class ElfScanner:
             if not loaded or strtab[0] <= offset < strtab[1]:
                 continue
             if _LIBRARY_STRING.fullmatch(text):
+                count += 1
                 if self._tables.library(text.rstrip(".")):
                     exact.setdefault(text, DlopenName(name=text, offset=offset))
                 continue
             for word in _LIBRARY_WORD.findall(text):
                 if self._tables.library(word):
                     words.setdefault(word, DlopenName(name=word, offset=offset))
-        return tuple(exact.values()), tuple(words.values())
+        return tuple(exact.values()), tuple(words.values()), count
 
 
 def _interface(name: str) -> bytes:

@@ -21,10 +21,13 @@ __all__ = [
     "Library",
     "Mark",
     "MemberRule",
+    "Provider",
+    "Providers",
     "Tables",
     "Translation",
     "library_stem",
     "load_contents",
+    "load_providers",
     "load_tables",
     "load_translations",
 ]
@@ -95,6 +98,26 @@ class Translation:
     libraries: tuple[str, ...]
     own: tuple[str, ...]
     source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provider:
+    """Distributions that bring libraries (checks/policies/providers.toml)."""
+
+    libraries: tuple[str, ...]
+    """Patterns of stems."""
+    distributions: tuple[str, ...]
+    """Patterns of normalised names."""
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Providers:
+    """All of providers.toml."""
+
+    providers: tuple[Provider, ...]
+    system: frozenset[str]
+    """Stems that every system has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,6 +239,19 @@ def load_contents(folder: Path | None = None) -> tuple[Content, ...]:
     """What wheels must hold; `BadInput` names file and row."""
     rows = _rows((folder or resources.policies_dir()) / "contents.toml", "content")
     return tuple(Content(**{**row, "tokens": tuple(row.get("tokens", ()))}) for row in rows)
+
+
+@cache
+def load_providers(folder: Path | None = None) -> Providers:
+    """Who brings which library; `BadInput` names file and row."""
+    path = (folder or resources.policies_dir()) / "providers.toml"
+    return Providers(
+        providers=tuple(
+            Provider(libraries=tuple(row["libraries"]), distributions=tuple(row["distributions"]), source=row["source"])
+            for row in _rows(path, "provider")
+        ),
+        system=frozenset(tomllib.loads(path.read_text(encoding="utf-8"))["system"]["libraries"]),
+    )
 
 
 def _rows(path: Path, name: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -14,9 +15,14 @@ from builder.cli.registry_options import open_reference, plain_http_option
 from builder.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import httpx
+
     from builder.audit.policy import AuditException
-    from builder.audit.values import AuditReport
+    from builder.audit.values import AuditReport, TargetAudit
     from builder.lock.values import Lock
+    from builder.names import Digest
     from builder.report.places import LockPlaces
     from builder.store import Store
 
@@ -27,7 +33,7 @@ _LEVELS = ("warn", "carry", "block")
 
 @click.command(name="audit", help="Find what in wheels belongs to another backend.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
-@click.option("--backend", required=True, help="The backend whose image the wheels are for.")
+@click.option("--backend", default=None, help="The backend whose image the wheels are for; a lock says its own.")
 @click.option(
     "--format",
     "output",
@@ -61,6 +67,7 @@ _LEVELS = ("warn", "carry", "block")
     metavar="LOCK",
     help="Report only what the audited lock adds to this one.",
 )
+@click.option("--full", is_flag=True, help="Read a requirement's whole wheel even when its metadata blocks already.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
 @plain_http_option
 @shared_options
@@ -68,7 +75,7 @@ def command(
     console: Console,
     /,
     targets: tuple[str, ...],
-    backend: str,
+    backend: str | None,
     output: Format | None,
     python: str,
     arch: Literal["x86_64", "aarch64"],
@@ -78,14 +85,16 @@ def command(
     project: Path | None,
     diff: bool,
     against: Path | None,
+    full: bool,
     jobs: int | None,
     plain_http: bool,
 ) -> int:
     """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
     such as catboost==1.2.8. A lock and an image are audited alone.
     """
-    from builder.audit.audit import audit_lock, audit_wheels
+    from builder.audit.audit import audit_lock, audit_wheels, load_rules
     from builder.audit.environment import marker_environment
+    from builder.audit.peek import peek
     from builder.audit.policy import load_exceptions
     from builder.lock.files import read_lock
     from builder.names import parse_backend
@@ -93,6 +102,10 @@ def command(
     from builder.store import default_store
     from builder.wheels.fetch import sound_wheels
 
+    if backend is None:
+        if len(targets) != 1 or not _is_lock(targets[0]):
+            raise BadInput("--backend is missing", why="only a lock says its own", fix="add --backend NAME")
+        backend = read_lock(Path(targets[0])).backend
     parse_backend(backend)
     store = default_store(os.environ)
     waived, translations = _of_project(project, targets, backend)
@@ -115,8 +128,28 @@ def command(
                 today=today,
             )
 
+    def enough(client: httpx.Client, url: str, file: str, digest: Digest) -> TargetAudit | None:
+        return peek(
+            client,
+            url,
+            file,
+            digest,
+            backend=backend,
+            environment=marker_environment(python, arch),
+            rules=load_rules(),
+            exceptions=waived,
+            translations=translations,
+            today=today,
+        )
+
     def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
-        wheels = _wheels(console, names, store, python=python, arch=arch, glibc=glibc)
+        early = None if full or diff else enough
+        found = [
+            item
+            for name in names
+            for item in _wheels(console, name, store, python=python, arch=arch, glibc=glibc, enough=early)
+        ]
+        wheels = [item for item in found if isinstance(item, tuple)]
         report = audit_wheels(
             wheels,
             backend=backend,
@@ -128,7 +161,9 @@ def command(
             translations=translations,
             today=today,
         )
-        return report, wheels
+        audited = iter(report.targets)
+        targets = tuple(next(audited) if isinstance(item, tuple) else item for item in found)
+        return replace(report, targets=targets), wheels
 
     if diff:
         if len(targets) != 2 or any(_is_image(target) for target in targets):
@@ -298,41 +333,39 @@ def _wheelhouse(console: Console, lock: Lock, store: Store) -> dict[str, Path]:
 
 def _wheels(
     console: Console,
-    targets: tuple[str, ...],
+    target: str,
     store: Store,
     *,
     python: str,
     arch: Literal["x86_64", "aarch64"],
     glibc: str,
-) -> list[tuple[Path, str]]:
-    """(path, wheel file name) of every target."""
-    from builder.audit.requirement import fetch_requirement
+    enough: Callable[[httpx.Client, str, str, Digest], TargetAudit | None] | None,
+) -> list[tuple[Path, str] | TargetAudit]:
+    """(path, wheel file name) of a target's wheels; an audit for a requirement that `enough` could judge."""
+    from builder.audit.requirement import FoundWheel, fetch_requirement
 
-    found: list[tuple[Path, str]] = []
-    for target in targets:
-        path = Path(target)
-        if path.is_dir():
-            wheels = sorted(path.rglob("*.whl"))
-            if not wheels:
-                raise BadInput(f"no wheels in {path}", fix="name a folder that holds .whl files")
-            found += [(wheel, wheel.name) for wheel in wheels]
-        elif target.endswith(".whl"):
-            if not path.is_file():
-                raise BadInput(f"no such file: {target}", fix="check the path")
-            found.append((path, path.name))
-        else:
-            wheel = fetch_requirement(
-                target,
-                store,
-                python=python,
-                arch=arch,
-                glibc=glibc,
-                reporter=console,
-                environ=os.environ,
-                offline=console.offline,
-            )
-            found.append((wheel.path, wheel.file))
-    return found
+    path = Path(target)
+    if path.is_dir():
+        wheels = sorted(path.rglob("*.whl"))
+        if not wheels:
+            raise BadInput(f"no wheels in {path}", fix="name a folder that holds .whl files")
+        return [(wheel, wheel.name) for wheel in wheels]
+    if target.endswith(".whl"):
+        if not path.is_file():
+            raise BadInput(f"no such file: {target}", fix="check the path")
+        return [(path, path.name)]
+    found = fetch_requirement(
+        target,
+        store,
+        python=python,
+        arch=arch,
+        glibc=glibc,
+        reporter=console,
+        environ=os.environ,
+        offline=console.offline,
+        enough=enough,
+    )
+    return [(found.path, found.file) if isinstance(found, FoundWheel) else found]
 
 
 def _finish(

@@ -15,7 +15,9 @@ __all__ = ["command"]
 
 @click.command("build")
 @click.option("--backend", required=True, help="Backend of the image: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
-@click.option("--engine", type=click.Choice(["oci", "docker"]), default="oci", show_default=True, help="Who assembles.")
+@click.option(
+    "--engine", type=click.Choice(["oci", "docker", "buildah"]), default="oci", show_default=True, help="Who assembles."
+)
 @click.option(
     "--to",
     metavar="REF",

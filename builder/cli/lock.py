@@ -20,7 +20,13 @@ __all__ = ["command"]
 
 
 @click.command("lock")
-@click.option("--backend", required=True, help="Backend to lock for: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
+@click.option("--backend", help="Backend to lock for: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
+@click.option(
+    "--diff",
+    nargs=2,
+    metavar="A B",
+    help="Only tell where two locks part ways, and why; each a backend of the project or a lock file. 1 when they do.",
+)
 @click.option("--node-class", metavar="N", help="Node class the image is for; the stack is chosen to fit it.")
 @click.option("--check", is_flag=True, help="Only tell whether the lock is fresh, without the network; 1 when stale.")
 @click.option("--upgrade", is_flag=True, help="Forget the locked versions and the locked base and take the newest.")
@@ -37,6 +43,10 @@ def command(console: Console, /, **options: Any) -> int:
     for byte, a stale one keeps the versions that still fit. A lock that holds another backend's packages is refused
     with the chain that brought them in and what to write instead; nothing is written then.
     """
+    if options["diff"]:
+        return _diff(console, *options["diff"], project=options["project"])
+    if options["backend"] is None:
+        raise click.UsageError("Missing option '--backend'.")
     from builder.errors import BadInput
     from builder.lock.policy import load_package_policy
     from builder.lock.values import parse_moment
@@ -65,6 +75,45 @@ def command(console: Console, /, **options: Any) -> int:
     document = _document(outcome)
     console.document(document, lambda: _text(document, outcome, load_package_policy(), console.verdict))
     return 0 if document["verdict"] in ("locked", "fresh") else 1
+
+
+def _diff(console: Console, first: str, second: str, *, project: Path | None) -> int:
+    """The same package in another version, with what makes it so; two builds of one release are no difference."""
+    from builder.lock.compare import compare
+    from builder.lock.files import lock_path, read_lock
+    from builder.names import parse_backend
+    from builder.project import find_project
+
+    def path(name: str) -> Path:
+        if Path(name).suffix == ".toml" or "/" in name:
+            return Path(name)
+        return lock_path(find_project(project or Path()).parent, parse_backend(name))
+
+    locks = [read_lock(path(name)) for name in (first, second)]
+    found = compare(*locks)
+    apart = [one for one in found if not one.label_only]
+    document = {
+        "schema": "builder/lock-diff/1",
+        "verdict": "diverges" if apart else "same",
+        "backends": [lock.backend for lock in locks],
+        "shared": len({item.name for item in locks[0].packages} & {item.name for item in locks[1].packages}),
+        "packages": [
+            {
+                "name": one.name,
+                "versions": [one.first, one.second],
+                "label_only": one.label_only,
+                "why": list(one.why),
+            }
+            for one in found
+        ],
+    }
+    lines = []
+    for one in found:
+        lines.append(f"{one.name}: {one.first} and {one.second}" + (" (another build)" if one.label_only else ""))
+        lines += [f"    {why}" for why in one.why]
+    lines.append(f"{document['verdict']}: {len(apart)} of {document['shared']} packages in both have other versions")
+    console.document(document, lambda: "\n".join(lines))
+    return 1 if apart else 0
 
 
 def _verdict(outcome: LockOutcome) -> str:

@@ -10,7 +10,8 @@ import click
 from builder.cli.console import Console, shared_options
 
 if TYPE_CHECKING:
-    from builder.matrix.load import Backend
+    from builder.matrix.load import Backend, Tables
+    from builder.matrix.question import Question
     from builder.matrix.tables import Row, Table
     from builder.matrix.values import Explanation, RuleVerdict, Solution
 
@@ -30,6 +31,15 @@ _tables = click.option(
 @click.group("matrix")
 def command() -> None:
     """Compatibility tables: check, list, show, explain, solve."""
+
+
+def _load(root: Path | None) -> Tables:
+    import os
+
+    from builder.matrix import load_tables
+    from builder.store import default_store
+
+    return load_tables(root, default_store(os.environ))
 
 
 @command.command("check")
@@ -70,9 +80,8 @@ def _check(console: Console, tables: Path | None, write: bool) -> int:
 def _list(console: Console, tables: Path | None, backend: str | None) -> int:
     """List the tables with the number of their rows and their sources."""
     from builder.cli.tabular import columns
-    from builder.matrix import load_tables
 
-    loaded = load_tables(tables)
+    loaded = _load(tables)
     chosen = [loaded.backend(backend)] if backend else [loaded.backend(name) for name in loaded.names]
     rows = [
         {
@@ -100,9 +109,8 @@ def _list(console: Console, tables: Path | None, backend: str | None) -> int:
 def _show(console: Console, tables: Path | None, backend: str, name: str | None) -> int:
     """Show the rows, each with its source."""
     from builder.errors import BadInput, did_you_mean
-    from builder.matrix import load_tables
 
-    loaded = load_tables(tables).backend(backend)
+    loaded = _load(tables).backend(backend)
     names = [table.name for table in loaded.tables]
     if name is not None and name not in names:
         raise BadInput(f"backend {backend} has no table {name!r}", fix=did_you_mean(name, names))
@@ -162,19 +170,32 @@ def _cell_text(value: object) -> str:
 @_backend
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One part of the combination; repeatable.")
 @click.option("--node-class", default=None, help="Take the machine's parts from a node class.")
+@click.option(
+    "--variants",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    default=None,
+    help="A variant.json (PEP 817, draft): say which builds fit, as notes.",
+)
 def _explain(
-    console: Console, tables: Path | None, backend: str, settings: tuple[str, ...], node_class: str | None
+    console: Console,
+    tables: Path | None,
+    backend: str,
+    settings: tuple[str, ...],
+    node_class: str | None,
+    variants: Path | None,
 ) -> int:
     """Say whether a combination is supported.
 
     Keys: toolkit, driver, firmware, device, arch (a device target, or x86_64 or aarch64), machine (x86_64 or aarch64),
     os, kernel, python, libc, and any framework by its distribution name. Parts that are not named are not judged.
     """
-    from builder.matrix import explain, load_tables, parse_question
+    from builder.matrix import explain, parse_question
 
-    loaded = load_tables(tables).backend(backend)
+    loaded = _load(tables).backend(backend)
     parts = {**_node_parts(node_class, tables, backend), **_settings(settings)}
-    answer = explain(loaded, parse_question(parts, loaded))
+    question = parse_question(parts, loaded)
+    answer = explain(loaded, question)
+    notes = [*answer.notes, *(_variant_notes(variants, question, loaded) if variants else ())]
     document = {
         "schema": "builder/matrix-explain/1",
         "verdict": answer.verdict,
@@ -182,9 +203,9 @@ def _explain(
         "set": parts,
         "rules": [_rule_document(rule) for rule in answer.rules],
         "needs": list(answer.needs),
-        "notes": list(answer.notes),
+        "notes": notes,
     }
-    console.document(document, lambda: _explain_text(console, answer))
+    console.document(document, lambda: _explain_text(console, answer, notes))
     return _EXIT[answer.verdict]
 
 
@@ -228,7 +249,15 @@ def _rule_document(rule: RuleVerdict) -> dict[str, str]:
     return {"rule": rule.rule, "verdict": rule.verdict, "why": rule.why, "source": rule.source, "fix": rule.fix}
 
 
-def _explain_text(console: Console, answer: Explanation) -> str:
+def _variant_notes(path: Path, question: Question, backend: Backend) -> tuple[str, ...]:
+    from builder.matrix.explain import with_target
+    from builder.matrix.variants import explain_variants, parse_variants
+
+    variants = parse_variants(path.read_text(encoding="utf-8"))
+    return explain_variants(variants, with_target(backend, question), backend)
+
+
+def _explain_text(console: Console, answer: Explanation, notes: list[str]) -> str:
     lines = [console.verdict(answer.verdict)]
     for rule in answer.rules:
         lines.append(f"  {console.verdict(rule.verdict)}  {rule.rule}: {rule.why}")
@@ -237,7 +266,7 @@ def _explain_text(console: Console, answer: Explanation) -> str:
             lines.append(f"      fix:    {rule.fix}")
     if not answer.rules:
         lines.append("  no rule has anything to say about so little")
-    lines += [f"  {text}" for text in (*answer.notes, *answer.needs)]
+    lines += [f"  {text}" for text in (*notes, *answer.needs)]
     return "\n".join(lines)
 
 
@@ -266,7 +295,7 @@ def _solve(
     from packaging.requirements import InvalidRequirement, Requirement
 
     from builder.errors import BadInput, did_you_mean
-    from builder.matrix import load_tables, solve
+    from builder.matrix import solve
     from builder.names import ARCHES
     from builder.node import node_class as node_class_named
 
@@ -278,7 +307,7 @@ def _solve(
             wants.append(Requirement(text))
         except InvalidRequirement as error:
             raise BadInput(f"--want {text!r} is no requirement", why=str(error), fix="e.g. 'torch>=2.9'") from error
-    loaded = load_tables(tables)
+    loaded = _load(tables)
     solution = solve(
         loaded,
         backend=backend,

@@ -22,6 +22,7 @@ from builder.events import Reporter
 from builder.image.app import rule_files
 from builder.image.base_layers import BaseImage, base_image
 from builder.image.config import manifest_annotations
+from builder.image.config import settings as chosen_settings
 from builder.image.conflicts import shadowed_paths
 from builder.image.docker_archive import SavedImage, load_stream, plain_layer
 from builder.image.docker_cli import Docker
@@ -36,10 +37,13 @@ from builder.registry.manifests import canonical_json
 from builder.registry.values import BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
 from builder.store import Store, disk_errors
 
-__all__ = ["assemble_docker", "base_archive", "load_base", "write_context"]
+__all__ = ["assemble_docker", "base_archive", "hand_over", "load_base", "scratch_folder", "write_context"]
 
 _CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "StopSignal")
 """What the image-spec (config.md) knows; the rest of an engine's config is about the build."""
+
+_BUILDAH_LABEL = "io.buildah.version"
+"""Put on every image by buildah: not what the image is, but what made it, and the base may have it for itself."""
 
 
 def assemble_docker(
@@ -68,7 +72,7 @@ def assemble_docker(
         base_note=plan.lock.base.reference,
         builder="classic" if docker.build_with == "classic" else "buildkit",
     )
-    with _folder(store) as folder:
+    with scratch_folder(store) as folder:
         context = folder / "context"
         write_context(plan, dockerfile, context)
         image = _build(docker, context, folder / "id", local_name(plan), reporter)
@@ -77,7 +81,7 @@ def assemble_docker(
         reporter.detail(f"taking image {image} out of the engine")
         with disk_errors(saved):
             docker.run(["image", "save", "--output", str(saved), image], what="save the image")
-        return _hand_over(plan, base, saved, target=target, tag=tag, store=store, reference=reference)
+        return hand_over(plan, base, saved, target=target, tag=tag, store=store, reference=reference)
 
 
 def load_base(docker: Docker, lock: Lock, base: BaseImage, *, reporter: Reporter) -> None:
@@ -101,12 +105,21 @@ def base_archive(lock: Lock, base: BaseImage) -> Iterator[bytes]:
         {
             "architecture": Platform(lock.arch).oci_arch,
             "os": "linux",
-            **{key: value for key, value in base.config.items() if key != "rootfs"},
+            **{key: value for key, value in base.config.items() if key not in ("rootfs", "history")},
+            "history": _history(lock, base),
             "rootfs": {"type": "layers", "diff_ids": [str(layer.diff_id) for layer in base.layers]},
         }
     )
     layers = [(layer.descriptor, source) for layer, source in zip(base.layers, base.sources, strict=True)]
     yield from load_stream(local_base(lock.base), config, layers)
+
+
+def _history(lock: Lock, base: BaseImage) -> list[Any]:
+    """The base's history, or one line for each layer where it does not fit the layers: buildah counts them."""
+    found = list(base.config.get("history") or ())
+    if sum(not entry.get("empty_layer") for entry in found) == len(base.layers):
+        return found
+    return [{"created_by": f"builder: base {lock.base.reference}"} for _ in base.layers]
 
 
 def write_context(plan: ImagePlan, dockerfile: Dockerfile, folder: Path) -> None:
@@ -177,7 +190,7 @@ def _build(docker: Docker, context: Path, id_file: Path, name: str, reporter: Re
     return id_file.read_text(encoding="ascii").strip()
 
 
-def _hand_over(
+def hand_over(
     plan: ImagePlan,
     base: BaseImage,
     saved: Path,
@@ -186,6 +199,7 @@ def _hand_over(
     tag: str | None,
     store: Store,
     reference: Reference | None,
+    engine: str = "docker",
 ) -> BuiltImage:
     """From the engine's archive to the target: base blobs as they were, own layers with fixed times, tag last."""
     image = SavedImage.open(saved)
@@ -194,7 +208,7 @@ def _hand_over(
         own = []
         for number, name in enumerate(image.layers[len(base.layers) :], 1):
             with image.layer(name) as source:
-                own.append(plain_layer(source, store, title=f"docker build, layer {number}"))
+                own.append(plain_layer(source, store, title=f"{engine} build, layer {number}"))
     finally:
         image.close()
     layers = (*base.layers, *own)
@@ -238,7 +252,13 @@ def _config(
     plan: ImagePlan, config: Mapping[str, Any], base: BaseImage, layers: tuple[Layer, ...]
 ) -> Mapping[str, Any]:
     """The engine's config without what it says of the build: no times, no container, no engine version."""
-    settings = config.get("config") or {}
+    settings = dict(config.get("config") or {})
+    # buildah moves a variable that is set again to the end; the order here is the built-in engine's
+    order = {name: place for place, name in enumerate(chosen_settings(plan, _base_env(base)).env)}
+    settings["Env"] = sorted(settings.get("Env") or (), key=lambda item: order.get(item.partition("=")[0], len(order)))
+    labels = {name: value for name, value in (settings.get("Labels") or {}).items() if name != _BUILDAH_LABEL}
+    inherited = ((base.config.get("config") or {}).get("Labels") or {}).get(_BUILDAH_LABEL)
+    settings["Labels"] = labels if inherited is None else {**labels, _BUILDAH_LABEL: inherited}
     history = [
         {"created": plan.created, "created_by": f"builder: {'base ' if number < len(base.layers) else ''}{layer.title}"}
         for number, layer in enumerate(layers)
@@ -253,6 +273,10 @@ def _config(
     }
 
 
+def _base_env(base: BaseImage) -> list[str]:
+    return list((base.config.get("config") or {}).get("Env") or ())
+
+
 def _name(reference: Reference | None, tag: str | None, digest: Digest) -> str:
     if reference is None:
         return f"{tag}@{digest}" if tag else str(digest)
@@ -260,12 +284,12 @@ def _name(reference: Reference | None, tag: str | None, digest: Digest) -> str:
 
 
 @contextmanager
-def _folder(store: Store) -> Iterator[Path]:
+def scratch_folder(store: Store) -> Iterator[Path]:
     """A folder beside the store's blobs, so that wheels can be linked into it."""
     parent = store.root / "tmp"
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(dir=parent, prefix="docker-"))
+        path = Path(tempfile.mkdtemp(dir=parent, prefix="engine-"))
     try:
         yield path
     finally:

@@ -22,8 +22,6 @@ from builder.wheels.archive import DEFLATED, Member, UnsafeWheel, WheelArchive
 
 __all__ = ["WheelFile", "placed_files", "skeleton_layer", "wheel_layer"]
 
-_CHUNK = 1 << 20
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelFile:
@@ -122,14 +120,8 @@ def _member(writer: LayerWriter, archive: WheelArchive, member: Member, path: st
         size=member.size,
         crc32=member.crc32,
         plain=archive.stream(member),
-        stream=lambda: (_copied if member.method == DEFLATED else _reencoded)(archive, member),
+        stream=lambda: archive.copied(member) if member.method == DEFLATED else _reencoded(archive, member),
     )
-
-
-def _copied(archive: WheelArchive, member: Member) -> Iterator[bytes]:
-    with archive.raw(member) as raw:
-        for start in range(0, len(raw), _CHUNK):
-            yield bytes(raw[start : start + _CHUNK])
 
 
 def _reencoded(archive: WheelArchive, member: Member) -> Iterator[bytes]:

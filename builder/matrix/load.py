@@ -11,8 +11,10 @@ from builder import resources
 from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.backend_file import parse_backend_file, require_spec
 from builder.matrix.canonical import canonical
+from builder.matrix.compiled import Shelf, open_shelf
 from builder.matrix.tables import Row, Table, parse_table, require
 from builder.matrix.values import BackendSpec
+from builder.store import Store
 
 __all__ = [
     "Backend",
@@ -43,6 +45,8 @@ class Backend:
     files: tuple[tuple[str, Path], ...]
     """Kind and path of each table, the backend's own first, by name. A table is read when a rule asks for its kind, so
     that the many facts nothing asks for cost nothing."""
+    shelf: Shelf | None = None
+    """Where its tables are kept since they were last read; without one each is read from its file."""
 
     @property
     def name(self) -> str:
@@ -57,7 +61,7 @@ class Backend:
     @property
     def tables(self) -> tuple[Table, ...]:
         """All tables, in the order of `files`."""
-        return tuple(_load_table(path) for _, path in self.files)
+        return tuple(_table(self, path) for _, path in self.files)
 
     def of_kind(self, kind: str) -> tuple[Table, ...]:
         """The tables of one kind; `BadInput` when one is faulty."""
@@ -75,7 +79,11 @@ def _kinds(files: tuple[tuple[str, Path], ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=512)
 def _of_kind(backend: Backend, kind: str) -> tuple[Table, ...]:
-    return tuple(_load_table(path) for own, path in backend.files if own == kind)
+    return tuple(_table(backend, path) for own, path in backend.files if own == kind)
+
+
+def _table(backend: Backend, path: Path) -> Table:
+    return (backend.shelf.table(path) if backend.shelf else None) or _load_table(path)
 
 
 @lru_cache(maxsize=512)
@@ -88,6 +96,7 @@ class Tables:
     """All backends under a folder; each is read when it is asked for, once for a process."""
 
     root: Path
+    shelf: Shelf | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,29 +105,37 @@ class Tables:
 
     def backend(self, name: str) -> Backend:
         """One backend; `BadInput` with the closest names when there is none."""
-        return load_backend(name, self.root)
+        return _load_backend(name, self.root, self.shelf)
 
 
-def load_tables(root: Path | None = None) -> Tables:
-    """The tables under `root`, by default those of this installation."""
-    return Tables(root=root or resources.matrices_dir())
+def load_tables(root: Path | None = None, store: Store | None = None) -> Tables:
+    """The tables under `root`, by default those of this installation.
+
+    With a store they come from where they are kept by their content, and are kept there otherwise; all of them are
+    read and checked then, and `BadInput` is raised for a faulty one.
+    """
+    folder = root or resources.matrices_dir()
+    if store is None:
+        return Tables(root=folder)
+    names = [*(marker.parent.name for marker in _markers(folder)), _COMMON]
+    paths = tuple(path for name in sorted(names) for path in _table_files(folder / name))
+    return Tables(root=folder, shelf=open_shelf(folder, paths, store))
 
 
 def load_backend(name: str, root: Path | None = None) -> Backend:
     """One backend, without reading the others; `BadInput` for an unknown name or a faulty backend.toml."""
-    return _load_backend(name, root or resources.matrices_dir())
+    return _load_backend(name, root or resources.matrices_dir(), None)
 
 
 @lru_cache(maxsize=64)
-def _load_backend(name: str, root: Path) -> Backend:
-    markers = {marker.parent.name: marker for marker in _markers(root)}
-    path = markers.get(name)
-    if path is None:
-        known = sorted(markers)
+def _load_backend(name: str, root: Path, shelf: Shelf | None) -> Backend:
+    path = next((file for marker in _MARKERS if (file := root / name / marker).is_file()), None)
+    if path is None or path.parent.parent != root:
+        known = sorted(marker.parent.name for marker in _markers(root))
         raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
     spec = require_spec(*parse_backend_file(path.read_text(encoding="utf-8"), path), path)
     paths = (*_table_files(root / name), *_table_files(root / _COMMON))
-    return Backend(spec=spec, files=tuple((_kind_of(file), file) for file in paths))
+    return Backend(spec=spec, files=tuple((_kind_of(file, shelf), file) for file in paths), shelf=shelf)
 
 
 def siblings(backend: Backend) -> tuple[Backend, ...]:
@@ -130,8 +147,10 @@ def siblings(backend: Backend) -> tuple[Backend, ...]:
     return tuple(tables.backend(name) for name in tables.names if name != backend.name)
 
 
-def _kind_of(path: Path) -> str:
+def _kind_of(path: Path, shelf: Shelf | None) -> str:
     """The kind on the first line, where the canonical form has it; any other file is read to learn its own."""
+    if shelf is not None and (kind := shelf.kind(path)):
+        return kind
     with path.open(encoding="utf-8") as file:
         match = re.fullmatch(r'kind = "([a-z-]+)"\n', file.readline())
     return match[1] if match else _load_table(path).kind.name

@@ -222,7 +222,7 @@ def _row(
         allowed = kind.words.get(key)
         if allowed and isinstance(value, str) and value not in allowed:
             faults.add(f"{value!r} is no {key}", f"{where}.{key}", did_you_mean(value, allowed), line)
-    for key in dict.fromkeys((*(() if kind.partial_key else keys), *kind.required)):
+    for key in kind.required if kind.partial_key else dict.fromkeys((*keys, *kind.required)):
         if key not in raw:
             faults.add(f"no {key!r}", where, line=line)
     source = sources.get(str(raw.get("source")))

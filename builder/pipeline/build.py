@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from builder.audit.audit import audit_lock
 from builder.audit.values import AuditReport
 from builder.errors import BadInput, Refused, Where
+from builder.image.buildah import Buildah, assemble_buildah
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import run_line, run_prefix
@@ -46,7 +47,7 @@ __all__ = ["BuildOptions", "build", "plan_image", "target_for"]
 
 T = TypeVar("T")
 
-EngineName = Literal["oci", "docker"]
+EngineName = Literal["oci", "docker", "buildah"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,7 +287,11 @@ def _open(reference: Reference, options: BuildOptions, work: Work) -> Repository
 def _assemble(
     plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
 ) -> BuiltImage:
-    engine = partial(assemble_docker, docker=Docker.find(work.environ)) if options.engine == "docker" else assemble
+    engine: Callable[..., BuiltImage] = assemble
+    if options.engine == "docker":
+        engine = partial(assemble_docker, docker=Docker.find(work.environ))
+    elif options.engine == "buildah":
+        engine = partial(assemble_buildah, buildah=Buildah.find(work.environ))
     with sound_wheels(plan.lock.packages, work.store):
         return engine(
             plan,

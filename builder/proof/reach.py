@@ -24,6 +24,7 @@ Certainty = Literal["sure", "branch", "guarded"]
 failure is caught."""
 
 _SUFFIX = re.compile(r"(?:\.(?:cpython-[\w-]+|abi3))?\.so$|\.py$")
+_SETUP_FLAG = re.compile(r"_+[A-Z0-9]+_SETUP_+")
 _CAUGHT = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
 
 Sources = Callable[[Iterable[str]], Mapping[str, bytes]]
@@ -193,12 +194,20 @@ def _inside(statement: ast.stmt, certainty: Certainty) -> Iterator[tuple[ast.stm
         yield from ((inner, certainty) for inner in statement.finalbody)
     elif isinstance(statement, ast.With | ast.ClassDef):
         yield from ((inner, certainty) for inner in statement.body)
+    elif isinstance(statement, ast.If) and _is_setup_flag(statement.test):
+        yield from ((inner, "guarded") for inner in statement.body)
+        yield from ((inner, certainty) for inner in statement.orelse)
     elif isinstance(statement, ast.If | ast.For | ast.While):
         if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
             body = "guarded"
         else:
             body = certainty if certainty == "guarded" else "branch"
         yield from ((inner, body) for inner in (*statement.body, *statement.orelse))
+
+
+def _is_setup_flag(test: ast.expr) -> bool:
+    """`if __NUMPY_SETUP__:` and its kin hold only while the package's own setup runs, never once installed."""
+    return isinstance(test, ast.Name) and _SETUP_FLAG.fullmatch(test.id) is not None
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

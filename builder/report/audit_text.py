@@ -27,7 +27,8 @@ def audit_text(report: AuditReport, *, paint: Paint = str, verbose: bool = False
         if len(block) > 1 and lines and lines[-1]:
             lines.append("")
         lines += block
-    for finding in report.graph_findings:
+    between = [finding for finding in report.graph_findings if verbose or finding.severity != "info"]
+    for finding in between:
         lines += ["", *_finding(finding, report.backend, paint, verbose)]
     if lines and lines[-1]:
         lines.append("")
@@ -82,6 +83,7 @@ def _summary(report: AuditReport, paint: Paint) -> str:
     levels = Counter(target.level for target in report.targets)
     counts = ", ".join(f"{levels[level]} {level}" for level in _ORDER if levels[level])
     number = len(report.targets)
-    between = f", {len(report.graph_findings)} between wheels" if report.graph_findings else ""
+    found = sum(finding.severity != "info" for finding in report.graph_findings)
+    between = f", {found} between wheels" if found else ""
     wheels = f"{number} wheel{'' if number == 1 else 's'}"
     return f"{paint(report.level)}: {wheels} for {report.backend}: {counts or 'nothing to audit'}{between}"

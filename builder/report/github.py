@@ -36,7 +36,11 @@ def github_summary(report: AuditReport) -> str:
             f"{other}: {' '.join(tokens)}" for other, tokens in target.tokens.items() if other != report.backend
         )
         lines.append(f"| {target.level} | {target.name} {target.version} | {_cell(why)} |")
-    lines += [f"- **{finding.rule}**: {_cell(finding.evidence)}" for finding in report.graph_findings]
+    lines += [
+        f"- **{finding.rule}**: {_cell(finding.evidence)}"
+        for finding in report.graph_findings
+        if finding.severity != "info"
+    ]
     return "\n".join(lines) + "\n"
 
 

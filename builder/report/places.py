@@ -56,6 +56,8 @@ def placed_findings(
             if finding.severity != "info":
                 yield finding, target, places.place(target.name) if places else Place(file=target.file)
     for finding in report.graph_findings:
+        if finding.severity == "info":
+            continue
         package = finding.chain[-1] if finding.chain else ""
         yield finding, None, places.place(package) if places else Place(file=finding.path)
 

@@ -33,6 +33,8 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX_RATIO = 1100
 """Deflate cannot expand more than 1032:1 (zlib.net, "Maximum Compression Factor"); a member above this is a lie."""
 _CHUNK = 1 << 20
+_RESIDENT = 16 << 20
+"""Bytes of a wheel that stay mapped in at most, about; wheels have gigabytes."""
 _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance, it is a class
 
 
@@ -83,6 +85,8 @@ class WheelArchive:
     faults: tuple[UnsafeWheel, ...]
     """What makes it unsafe to install; empty unless opened with `inspect=True`."""
     _map: mmap.mmap = field(repr=False)
+    _touched: int = field(default=0, init=False, repr=False)
+    """Bytes of the file read since its pages were let go of."""
 
     @classmethod
     def open(cls, path: Path, *, filename: str | None = None, inspect: bool = False) -> Self:
@@ -150,6 +154,24 @@ class WheelArchive:
         """The member's compressed bytes, not copied."""
         return memoryview(self._map)[member.offset : member.offset + member.compressed_size]
 
+    def copied(self, member: Member, *, chunk: int = _CHUNK) -> Iterator[bytes]:
+        """The member's compressed bytes, in pieces of at most `chunk`."""
+        with self.raw(member) as data:
+            for start in range(0, len(data), chunk):
+                piece = bytes(data[start : start + chunk])
+                self._let_go(len(piece))
+                yield piece
+
+    def _let_go(self, amount: int) -> None:
+        """Count what was read; now and then take its pages off this process, where they would count as its memory.
+
+        They stay in the system's page cache, so that reading them again costs next to nothing.
+        """
+        self._touched += amount
+        if self._touched >= _RESIDENT:
+            self._touched = 0
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def stream(self, member: Member, *, chunk: int = _CHUNK) -> Iterator[bytes]:
         """The member's bytes in pieces of at most `chunk`; `UnsafeWheel` when length or CRC-32 is not as promised."""
         crc = 0
@@ -207,12 +229,12 @@ class WheelArchive:
         data = self.raw(member)
         try:
             if member.method == STORED:
-                for start in range(0, len(data), chunk):
-                    yield bytes(data[start : start + chunk])
+                yield from self.copied(member, chunk=chunk)
             elif member.method == DEFLATED:
                 inflater = isal_zlib.decompressobj(-15)
                 for start in range(0, len(data), chunk):
                     with data[start : start + chunk] as view:
+                        self._let_go(len(view))
                         piece = inflater.decompress(view, chunk)
                     while piece:
                         yield piece

@@ -32,6 +32,10 @@ def test_a_plan_is_what_is_then_built_and_a_budget_refuses_with_names(
     built = document(run_builder(*command, *QUICK, env=index.environment(), cwd=project), "build")
     assert [row["title"] for row in built["image"]["layers"]] == [row["title"] for row in found["plan"]["layers"]]
     assert built["budget"] is None
+    (tag,) = built["tags"]
+    verified = document(run_builder("verify", f"oci:dist/image:{tag}", "--json", cwd=project), "verify")
+    assert (verified["verdict"], verified["digest"]) == ("ok", built["image"]["digest"])
+    assert {"sbom", "audit", "provenance", "materials"} <= {check["name"] for check in verified["checks"]}
 
     text = (project / "builder.toml").read_text()
     (project / "builder.toml").write_text(text + '[backend.cpu]\nmax-size = "1 GB"\n')

@@ -26,6 +26,7 @@ from typing import Dict, List
 PYTHON_ARCHES_DICT = {"nightly": ["3.11", "3.12"], "release": ["3.11", "3.12", "3.13"]}
 CUDA_ARCHES_DICT = {"nightly": ["13.4"], "release": ["12.6", "13.2"]}
 ROCM_ARCHES_DICT = {"nightly": ["10.1"], "release": ["7.14", "10.0"]}
+CUDA_CUDDN_VERSIONS = {"13.2": {"cuda": "13.2.2", "cudnn": "9"}}
 STABLE_CUDA_VERSIONS: Dict[str, str] = {"nightly": "13.4", "release": "13.2"}
 CURRENT_STABLE_VERSION = "2.16.0"
 mod = os.environ.get("X")
@@ -36,22 +37,28 @@ ROCm Version,8.1.0,8.0.2,7.2.3
 :ref:`Operating systems <os>`,Ubuntu 26.04,Ubuntu 24.04,Ubuntu 24.04.3
 :doc:`PyTorch <../pytorch>`,"2.15, 2.14",2.14 [#fn]_,"2.9.1, 2.8.0, 2.7.1"
 HIP,8.1.1,8.0.9,7.2.99999
-:doc:`MIOpen <miopen:index>`,4.0.0,3.9.0,3.5.1
+  :doc:`MIOpen <miopen:index>`,4.0.0,3.9.0,3.5.1
+ `ONNX Runtime <https://onnxruntime.ai>`_,1.30.0,1.29.0,1.23.2
 """
 
 IMAGES = {
     "cann": [
-        {"cann_chip": "910b", "cann_version": "9.9.0", "os_name": name, "os_version": version, "py_version": python}
-        for name, version, python in (
-            ("ubuntu", "24.04", "3.11"),
-            ("ubuntu", "24.04", "3.12"),
-            ("openeuler", "24.03", "3.11"),
-            ("openeuler", "24.03", "3.12"),
+        {
+            "cann_version": "9.9.0",
+            "cann_chip": chip,
+            "os_name": system.rstrip(".0123456789"),
+            "os_version": system.lstrip("abcdefghijklmnopqrstuvwxyz"),
+            "py_version": python,
+            "tags": [f"9.9.0-{tag}-{system}-py{python}"],
+        }
+        for chip, tag, system, python in (
+            ("910b", "910b", "ubuntu24.04", "3.11"),
+            ("910b", "910b", "ubuntu24.04", "3.12"),
+            ("910b", "910b", "openeuler24.03", "3.11"),
+            ("910b", "910b", "openeuler24.03", "3.12"),
+            ("310p", "310p", "ubuntu24.04", "3.12"),
+            ("Atlas-A3", "a3", "ubuntu24.04", "3.12"),
         )
-    ]
-    + [
-        {"cann_chip": chip, "cann_version": "9.9.0", "os_name": "ubuntu", "os_version": "24.04", "py_version": "3.12"}
-        for chip in ("310P", "a3")
     ]
 }
 
@@ -66,6 +73,7 @@ MANIFEST = {
                 {"name": "neuronx-cc", "version": "2.29.1.0"},
                 {"name": "aws-neuronx-dkms", "version": "2.32.0.0"},
                 {"name": "something-else", "version": "1"},
+                {"name": "neuronx-cc", "version": "1.0", "supported_instances": ["inf1"]},
             ],
         }
         for version in ("2.34.0", "2.34.1", "2.35.0")
@@ -140,9 +148,10 @@ def texts(found: Drift) -> list[str]:
 def test_the_build_matrix_gives_sets() -> None:
     pythons = "python 3.11, 3.12, 3.13"
     older = f"packages torch 2.16.0+cu126; toolkit 12.6; {pythons}; index pytorch; variant cu126"
+    newer = f"packages torch 2.16.0; toolkit 13.2; toolkit_release 13.2.2; {pythons}"
     assert texts(run("torch-cuda", BUILD_MATRIX)) == [
         f"+ torch-2.16.0-cu126: {older}",
-        f"+ torch-2.16.0-cu132: packages torch 2.16.0; toolkit 13.2; {pythons}; label cu132; default True",
+        f"+ torch-2.16.0-cu132: {newer}; label cu132; default True",
     ]
     assert [change.key for change in run("torch-rocm", BUILD_MATRIX).changes] == [
         ("torch-2.16.0-rocm10.0",),
@@ -157,7 +166,7 @@ def test_a_cell_that_differs_is_a_change_and_others_stay() -> None:
     assert "hip 7.2.53211" in changed.old
     assert "hip 7.2.99999" in changed.new
     added = [change for change in found.changes if not change.column]
-    assert added[-1].new == "members torch ==2.15.* | ==2.14.*, hip 8.1.1, miopen 4.0.0"
+    assert added[-1].new == "members torch ==2.15.* | ==2.14.*, hip 8.1.1, miopen 4.0.0, onnxruntime 1.30.0"
     assert ("7.1.0",) in found.unseen
 
 
@@ -211,7 +220,8 @@ def test_a_source_too_short_to_be_true_is_refused(name: str, text: str) -> None:
         ("rocm-members", "Name,1\n", "not a ROCm compatibility CSV"),
         ("cann-images", "{", "not JSON"),
         ("cann-images", "{}", "no list 'cann'"),
-        ("cann-images", '{"cann": [{"cann_chip": "a3"}]}', "an image without 'cann_version'"),
+        ("cann-images", '{"cann": [{"cann_chip": "a3"}]}', "an image without 'tags'"),
+        ("cann-images", '{"cann": [{"tags": ["latest"]}]}', "image tag 'latest'"),
         ("neuron-sdk", "[]", "no list 'neuron_releases'"),
         ("neuron-sdk", "<html>", "not JSON"),
         ("neuron-sdk", '{"neuron_releases": [{}]}', "a release without 'packages'"),

@@ -37,6 +37,7 @@ def weight(files: Mapping[str, str], module: str) -> str:
         ("async def f():\n    import a\n", [("a", "guarded")]),
         ("if x:\n    import a\nelse:\n    import b\n", [("a", "branch"), ("b", "branch")]),
         ("from typing import TYPE_CHECKING as T\nif typing.TYPE_CHECKING:\n    import a\n", [("a", "guarded")]),
+        ("if __NUMPY_SETUP__:\n    import a\nelse:\n    import b\n", [("a", "guarded"), ("b", "sure")]),
         ("try:\n    import a\nexcept ValueError:\n    pass\n", [("a", "sure")]),
         ("try:\n    import a\nexcept:\n    import b\n", [("a", "guarded"), ("b", "guarded")]),
         ("try:\n    import a\nfinally:\n    import b\n", [("a", "sure"), ("b", "sure")]),

@@ -6,6 +6,8 @@ import hashlib
 import io
 import stat
 import struct
+import subprocess
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -316,3 +318,34 @@ def test_damage_anywhere_is_an_error_or_harmless(tmp_path_factory: pytest.TempPa
                 assert len(wheel.read(member)) == member.size
     except UnsafeWheel:
         pass
+
+
+def test_a_large_wheel_is_read_without_staying_in_memory(tmp_path: Path) -> None:
+    """Pages of a mapped file count as this process's memory until they are let go of."""
+    size = 96 << 20
+    path = tmp_path / "large-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(zipfile.ZipInfo("large/data.bin"), "w") as file:
+            for number in range(96):
+                file.write(bytes([number]) * (1 << 20))
+        archive.writestr("large-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: large\nVersion: 1.0\n")
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from builder.wheels.archive import WheelArchive\n"
+        "def mapped():\n"
+        "    lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "    return next(int(line.split()[1]) for line in lines if line.startswith('RssFile'))\n"
+        "with WheelArchive.open(Path(sys.argv[1])) as archive:\n"
+        "    member = archive.members[0]\n"
+        "    before, read, most = mapped(), 0, 0\n"
+        "    for pieces in (archive.stream(member), archive.copied(member)):\n"
+        "        for piece in pieces:\n"
+        "            read += len(piece)\n"
+        "            most = max(most, mapped() - before)\n"
+        "    print(read, most)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    read, most = map(int, done.stdout.split())
+    assert read == 2 * size
+    assert most < 40 << 10, "KiB of the file in memory at once"

@@ -12,7 +12,7 @@ from builder.matrix.refresh.values import Change, Drift, Generator, TooShort
 
 __all__ = ["GENERATORS", "Change", "Drift", "Generator", "TooShort", "drift", "read_source"]
 
-_TORCH = ("packages", "toolkit", "python", "index", "variant", "label", "default")
+_TORCH = ("packages", "toolkit", "toolkit_release", "python", "index", "variant", "label", "default")
 
 GENERATORS: tuple[Generator, ...] = (
     Generator(

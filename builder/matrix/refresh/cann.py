@@ -1,8 +1,9 @@
-"""Ascend/cann-container-image arg.json: the arguments each CANN image is built with."""
+"""Ascend/cann-container-image build_cann_arg.json: the arguments each CANN image is built with, and its tags."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from builder.errors import BadInput
@@ -10,6 +11,9 @@ from builder.matrix.schema import Cell
 
 __all__ = ["image_rows"]
 
+_TAG = re.compile(
+    r"(?P<toolkit>[0-9][0-9a-z.]*)-(?P<chip>[0-9a-z]+)-(?P<os>[a-z]+[0-9.]+)-py(?P<python>[0-9.]+)(?:-devel)?"
+)
 _REFERENCE = "quay.io/ascend/cann:{toolkit}-{chip}-{os}-py{python}"
 
 
@@ -21,17 +25,21 @@ def image_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
         raise BadInput("the image arguments are not JSON", why=str(error)) from error
     entries = data.get("cann") if isinstance(data, dict) else None
     if not isinstance(entries, list):
-        raise BadInput("the image arguments have no list 'cann'", fix="is it build_arg/arg.json?")
+        raise BadInput("the image arguments have no list 'cann'", fix="is it build_cann_arg.json?")
     found: dict[tuple[str, str], dict[str, set[str]]] = {}
     for entry in entries:
         try:
-            key = (str(entry["cann_version"]), str(entry["cann_chip"]).lower())
-            system = f"{entry['os_name']}{entry['os_version']}".lower()
-            python = str(entry["py_version"])
+            tags = [str(tag) for tag in entry["tags"]]
         except (KeyError, TypeError) as error:
-            why = "cann_version, cann_chip, os_name, os_version, py_version"
-            raise BadInput(f"an image without {error}", why=why) from error
-        found.setdefault(key, {}).setdefault(system, set()).add(python)
+            raise BadInput(
+                f"an image without {error}", why="every entry lists the tags it is published under"
+            ) from error
+        for tag in tags:
+            match = _TAG.fullmatch(tag)
+            if match is None:
+                raise BadInput(f"image tag {tag!r}", why="expected CANN-CHIP-SYSTEM-pyPYTHON")
+            key = (match["toolkit"], match["chip"])
+            found.setdefault(key, {}).setdefault(match["os"], set()).add(match["python"])
     return tuple(
         {
             "reference": _REFERENCE,

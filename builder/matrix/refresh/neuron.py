@@ -48,6 +48,8 @@ def release_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
         drivers: set[str] = set()
         try:
             for package in release["packages"]:
+                if package.get("supported_instances") == ["inf1"]:
+                    continue  # the first generation has packages of its own
                 name = _ALIASES.get(package["name"], package["name"].replace("_", "-"))
                 if name in _NAMES:
                     versions.setdefault(name, set()).add(package["version"])

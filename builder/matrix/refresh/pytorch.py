@@ -1,7 +1,8 @@
 """pytorch/test-infra tools/scripts/generate_binary_build_matrix.py: the variants each torch release is built in.
 
 The script keeps them in constants at its top: CUDA_ARCHES_DICT, ROCM_ARCHES_DICT, PYTHON_ARCHES_DICT (by channel),
-STABLE_CUDA_VERSIONS and CURRENT_STABLE_VERSION. They are read, never run.
+STABLE_CUDA_VERSIONS, CUDA_CUDNN_VERSIONS (the exact release of each toolkit) and CURRENT_STABLE_VERSION. They are read,
+never run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ __all__ = ["cuda_rows", "rocm_rows"]
 
 _WANTED = (
     "CUDA_ARCHES_DICT",
-    "ROCM_ARCHES_DICT",
-    "PYTHON_ARCHES_DICT",
+    "CUDA_CUDDN_VERSIONS",
+    "CUDA_CUDNN_VERSIONS",
     "CURRENT_STABLE_VERSION",
+    "PYTHON_ARCHES_DICT",
+    "ROCM_ARCHES_DICT",
     "STABLE_CUDA_VERSIONS",
 )
 
@@ -51,6 +54,7 @@ def _rows(text: str, constant: str, prefix: str) -> tuple[Mapping[str, Cell], ..
     version = str(found["CURRENT_STABLE_VERSION"])
     pythons = tuple(map(str, found["PYTHON_ARCHES_DICT"].get("release", ())))
     stable = str(found.get("STABLE_CUDA_VERSIONS", {}).get("release", "")) if prefix == "cu" else ""
+    releases = found.get("CUDA_CUDNN_VERSIONS") or found.get("CUDA_CUDDN_VERSIONS") or {}
     rows: list[Mapping[str, Cell]] = []
     for toolkit in map(str, found.get(constant, {}).get("release", ())):
         variant = f"{prefix}{toolkit.replace('.', '')}" if prefix == "cu" else f"{prefix}{toolkit}"
@@ -58,6 +62,7 @@ def _rows(text: str, constant: str, prefix: str) -> tuple[Mapping[str, Cell], ..
             "set": f"torch-{version}-{variant}",
             "packages": {"torch": version if toolkit == stable else f"{version}+{variant}"},
             "toolkit": toolkit,
+            **({"toolkit_release": releases[toolkit]["cuda"]} if toolkit in releases else {}),
             "python": pythons,
             "index": "pytorch",
             "variant": variant,

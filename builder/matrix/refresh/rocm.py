@@ -27,7 +27,7 @@ _NAMES = {
     "hipsolver": "hipsolver",
     "rocsparse": "rocsparse",
     "rocrand": "rocrand",
-    "llvm": "llvm",
+    "llvm-project": "llvm",
 }
 
 
@@ -39,7 +39,7 @@ def member_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
     releases = [match[0] if (match := re.search(r"\d+\.\d+(?:\.\d+)*", cell)) else "" for cell in lines[0][1:]]
     members: list[dict[str, str]] = [{} for _ in releases]
     for line in lines[1:]:
-        label = re.sub(r":[a-z]+:`([^<`]+?)\s*(?:<[^>]*>)?`", r"\1", line[0]).strip().lower()
+        label = re.sub(r"(?::[a-z]+:)?`([^<`]+?)\s*(?:<[^>]*>)?`_?", r"\1", line[0]).strip().lower()
         name = _NAMES.get(label)
         if name is None:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Mapping
@@ -40,10 +41,20 @@ def release_members(question: Question, backend: Backend) -> RuleVerdict | None:
         named = {name for row in rows for name in row.mapping("members")}
         asked = {name: version for name, version in question.packages.items() if name in named}
         if rows and asked:
-            judge = _one_release if question.toolkit is not None else _any_release
-            verdicts.append(judge(question, backend, table, rows, asked))
+            of_label = question if question.toolkit is not None else _with_label(question)
+            judge = _one_release if of_label.toolkit is not None else _any_release
+            verdicts.append(judge(of_label, backend, table, rows, asked))
     known = [verdict for verdict in verdicts if verdict is not None]
     return min(known, key=lambda one: ("unsupported", "unknown", "supported").index(one.verdict)) if known else None
+
+
+def _with_label(question: Question) -> Question:
+    """The question with the release a build's label spells out: `2.9.1+rocm7.2.3` is of 7.2.3."""
+    for version in question.packages.values():
+        match = re.fullmatch(r"[^+]+\+[a-z]+(\d+\.\d+\.\d+)", version)
+        if match:
+            return dataclasses.replace(question, toolkit=match[1])
+    return question
 
 
 def _one_release(

@@ -9,6 +9,7 @@ from builder.matrix.load import Backend
 from builder.matrix.question import Question
 from builder.matrix.rules.frameworks import system_libc
 from builder.matrix.values import RuleVerdict
+from builder.matrix.variants import variant_label
 from builder.matrix.versions import sort_key
 
 __all__ = ["wheel_tag"]
@@ -27,6 +28,7 @@ def wheel_tag(question: Question, backend: Backend) -> RuleVerdict | None:
     if text is None:
         return None
     python, abi, platforms = _tags(text)
+    label = variant_label(text)
     libc = question.libc or system_libc(question.os, backend)
     problems = []
     if question.python is not None and not any(_runs(tag, abi, question.python) for tag in python.split(".")):
@@ -46,13 +48,15 @@ def wheel_tag(question: Question, backend: Backend) -> RuleVerdict | None:
             fix="a wheel built on an older system (manylinux_2_28 runs nearly everywhere), or a newer base image",
         )
     where = f"glibc {libc}" if libc else "what was asked"
-    return RuleVerdict(
-        rule="wheel-tag", verdict="supported", why=f"{python}-{abi}-{platforms} fits {where}", source=_SOURCE
-    )
+    why = f"{python}-{abi}-{platforms} fits {where}"
+    if label is not None:
+        why += f"; its variant label {label} (PEP 817, a draft) decides nothing"
+    return RuleVerdict(rule="wheel-tag", verdict="supported", why=why, source=_SOURCE)
 
 
 def _tags(text: str) -> tuple[str, str, str]:
-    parts = text.removesuffix(".whl").split("-")
+    label = variant_label(text)
+    parts = text.removesuffix(".whl").removesuffix(f"-{label}").split("-")
     if len(parts) >= 3:
         return parts[-3], parts[-2], parts[-1]
     if len(parts) == 1 and re.match(r"(manylinux|musllinux|linux|any|win|macosx)", parts[0]):

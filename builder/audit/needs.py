@@ -1,0 +1,127 @@
+"""Libraries that files need and nobody brings: undeclared by one wheel's metadata, or absent from a whole lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from builder.audit.facts import ElfFacts, WheelFacts
+from builder.audit.judge import promised_machine
+from builder.audit.tables import Tables, library_stem, load_providers, load_tables
+from builder.audit.values import Finding
+
+__all__ = ["absent_libraries", "undeclared_libraries"]
+
+_SHOWN = 5
+
+
+def undeclared_libraries(facts: WheelFacts, *, chain: tuple[str, ...]) -> Iterator[Finding]:
+    """Libraries of known distributions that a wheel needs, does not hold and does not require, not even under an extra.
+
+    A wheel that requires torch gets the libraries that torch requires and is left alone.
+    """
+    required = set(_required(facts))
+    if "torch" in required:
+        return
+    inside = set(_provided([facts]))
+    for row in load_providers().providers:
+        if any(fnmatchcase(name, pattern) for name in (*required, facts.name) for pattern in row.distributions):
+            continue
+        found = {
+            name: elf.path
+            for elf in _loadable(facts)
+            for name in elf.needed
+            if name not in inside and any(fnmatchcase(library_stem(name) or "", stem) for stem in row.libraries)
+        }
+        owner = next((library for name in found if (library := load_tables().library(name))), None)
+        if owner is not None:
+            yield Finding(
+                rule="undeclared-library",
+                severity="info",
+                backend=owner.backend,
+                path=next(iter(found.values())),
+                evidence=f"needs {', '.join(sorted(found)[:_SHOWN])}, and no requirement brings it, under no extra",
+                chain=chain,
+                fix=f"when this file is used, add {' or '.join(row.distributions)} to the project's requirements",
+            )
+
+
+def absent_libraries(
+    wheels: Iterable[WheelFacts],
+    chains: Mapping[str, tuple[str, ...]],
+    *,
+    backend: str,
+    tables: Tables,
+    plain_base: bool,
+) -> tuple[Finding, ...]:
+    """Libraries that no wheel of a lock holds, no host injects and no system has: the base must bring them.
+
+    `plain_base` says that the base is a bare system: then a vendor's library of the image's own backend cannot be
+    there, which is a warning. Other backends' libraries are findings of their wheels already.
+    """
+    everything = tuple(wheels)
+    there = set(_provided(everything))
+    found: list[Finding] = []
+    for facts in everything:
+        vendor: dict[str, str] = {}
+        plain: dict[str, str] = {}
+        for elf in _loadable(facts):
+            for name in (*elf.needed, *elf.filters):
+                library = tables.library(name)
+                if name in there or _is_system(name) or (library is not None and library.host):
+                    continue
+                if library is None:
+                    plain.setdefault(name, elf.path)
+                elif library.backend == backend:
+                    vendor.setdefault(name, elf.path)
+        for names, certain in ((vendor, plain_base), (plain, False)):
+            if names:
+                found.append(_absent(facts, names, chains, backend, certain=certain))
+    return tuple(found)
+
+
+def _absent(
+    facts: WheelFacts, names: Mapping[str, str], chains: Mapping[str, tuple[str, ...]], backend: str, *, certain: bool
+) -> Finding:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    listed = f"{', '.join(sorted(names)[:_SHOWN])}{more}"
+    base = "the base is a plain system without it" if certain else "the base must bring it"
+    return Finding(
+        rule="library-in-no-wheel",
+        severity="warning" if certain else "info",
+        backend=backend,
+        path=next(iter(names.values())),
+        evidence=f"{facts.name} needs {listed}: no locked wheel holds it, no host injects it, {base}",
+        chain=chains.get(facts.name, (facts.name,)),
+        fix="lock the distribution that brings it, or choose a base that does; `builder prove` tells for the image",
+    )
+
+
+def _loadable(facts: WheelFacts) -> tuple[ElfFacts, ...]:
+    machine = promised_machine(facts.file)
+    return tuple(elf for elf in facts.elf if elf.type != "relocatable" and machine in (None, elf.machine))
+
+
+def _provided(wheels: Iterable[WheelFacts]) -> Iterator[str]:
+    """Names under which the loader finds the wheels' libraries."""
+    for facts in wheels:
+        for elf in facts.elf:
+            yield elf.path.rsplit("/", 1)[-1]
+            if elf.soname:
+                yield elf.soname
+
+
+def _is_system(name: str) -> bool:
+    stem = name.split(".so", 1)[0]
+    return stem in load_providers().system
+
+
+def _required(facts: WheelFacts) -> Iterator[str]:
+    for line in facts.requires_dist:
+        try:
+            yield canonicalize_name(Requirement(line).name)
+        except InvalidRequirement:
+            continue

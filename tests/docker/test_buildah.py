@@ -1,0 +1,98 @@
+"""The buildah engine against the built-in one, on the real tool."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.events import SilentReporter
+from builder.image.buildah import Buildah, BuildahFailed, assemble_buildah
+from builder.image.oci import assemble
+from builder.image.values import ImagePlan
+from builder.registry.layout import Layout
+from builder.smoke.values import RunnableImage
+from builder.store import Store
+from tests.docker.conftest import open_repository
+from tests.docker.test_engine import settings, tree
+from tests.services import program
+from tests.smoke.images import opened
+
+
+@pytest.fixture
+def buildah(tmp_path: Path) -> Iterator[Buildah]:
+    """buildah with a storage of its own, which works inside a container too."""
+    if os.geteuid() != 0:
+        pytest.skip("buildah's chroot isolation without user namespaces needs root")
+    conf = tmp_path / "storage.conf"
+    folders = {name: tmp_path / f"buildah-{name}" for name in ("run", "root")}
+    conf.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{folders["run"]}"\ngraphroot = "{folders["root"]}"\n')
+    environ = {
+        "PATH": f"{Path(program('buildah')).parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "CONTAINERS_STORAGE_CONF": str(conf),
+        "BUILDAH_ISOLATION": "chroot",
+    }
+    found = Buildah.find(environ)
+    yield found
+    subprocess.run([found.program, "rmi", "--all", "--force"], env=environ, capture_output=True, check=False)
+
+
+def build(plan: ImagePlan, buildah: Buildah, store: Store, layout: Layout) -> RunnableImage:
+    made = assemble_buildah(
+        plan,
+        buildah=buildah,
+        target=layout,
+        tag="buildah",
+        store=store,
+        reporter=SilentReporter(),
+        open_repository=open_repository,
+    )
+    image = opened(layout, "buildah")
+    assert image.digest == made.digest
+    return image
+
+
+def test_buildah_makes_the_same_image_as_the_built_in_engine(
+    plan: ImagePlan, buildah: Buildah, store: Store, tmp_path: Path
+) -> None:
+    layout = Layout(tmp_path / "layout")
+    theirs = build(plan, buildah, store, layout)
+    assemble(plan, target=layout, tag="oci", store=store, reporter=SilentReporter(), open_repository=open_repository)
+    ours = opened(layout, "oci")
+    assert theirs.layers[0].digest == ours.layers[0].digest, "the base is the same blob"
+    made, expected = tree(theirs, tmp_path / "theirs"), tree(ours, tmp_path / "ours")
+    assert any(path.endswith("site-packages/demo/data.bin") for path in made)
+    more = {path: told for path, told in made.items() if path not in expected}
+    # Mount points that buildah makes while it runs a step are all it may add, and they are empty.
+    assert set(more) <= {"dev", "proc", "sys", "run", "etc/resolv.conf", "etc/hosts", "etc/hostname"}
+    assert {told[2] for told in more.values()} <= {"", hashlib.sha256(b"").hexdigest()}
+    assert {path: told for path, told in made.items() if path in expected} == expected
+    assert settings(theirs) == settings(ours)
+    assert (theirs.argv, theirs.user) == (("demo",), "10001:10001")
+    assert theirs.env["PRICE"] == '$5 and "more" \\n'
+
+
+def test_the_same_plan_gives_the_same_digest_again(
+    plan: ImagePlan, buildah: Buildah, store: Store, tmp_path: Path
+) -> None:
+    first = build(plan, buildah, store, Layout(tmp_path / "one"))
+    buildah.run(["rmi", "--all", "--force"], what="forget all images")
+    second = build(plan, buildah, store, Layout(tmp_path / "two"))
+    assert first.digest == second.digest
+
+
+def test_without_buildah_the_other_engine_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BuildahFailed, match="there is no buildah") as caught:
+        Buildah.find({"PATH": str(tmp_path)})
+    assert "--engine oci" in caught.value.fix
+
+
+def test_what_buildah_says_is_passed_on(buildah: Buildah) -> None:
+    with pytest.raises(BuildahFailed, match="could not look") as caught:
+        buildah.run(["inspect", "localhost/no-such-image"], what="look")
+    assert "no-such-image" in caught.value.why

@@ -45,6 +45,7 @@ def fault_of(key: str, text: str) -> str:
         bare = alternative.removeprefix("not ").strip()
         if not bare:
             return f"{key}: an empty alternative"
-        if key not in NAMES and bare != "*" and specifier(bare) is None and parse(bare) is None:
+        known = specifier(bare) is not None or (bare[0].isalnum() and parse(bare) is not None)
+        if key not in NAMES and bare != "*" and not known:
             return f"{key}: {bare!r} is not a version bound"
     return ""

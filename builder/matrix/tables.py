@@ -282,6 +282,10 @@ def _laws(table: Table, faults: _Faults) -> None:
         types = {type(row.cells[column]).__name__ for row in table.rows if column in row.cells}
         if len(types) > 1:
             faults.add(f"column {column!r} mixes types: {', '.join(sorted(types))}", "rows")
+    for cells in _contradictions(table):
+        faults.add(
+            f"two rows contradict each other: {cells}", "rows", "keep the one whose source is right, or say when"
+        )
     if table.kind.name == "limit":
         for row in table.rows:
             if bool(row.mapping("allow")) == bool(row.text("verdict")):
@@ -290,6 +294,23 @@ def _laws(table: Table, faults: _Faults) -> None:
     if table.kind.ranges:
         for first, second in _overlaps(table, table.kind.ranges):
             faults.add(f"{table.kind.ranges} of two rows overlap: {first} and {second}", "rows")
+
+
+def _contradictions(table: Table) -> Iterator[str]:
+    """Conditions under which one row says supported and another unsupported."""
+    verdicts: dict[str, str] = {}
+    for row in table.rows:
+        verdict = row.text("verdict")
+        if verdict not in ("supported", "unsupported"):
+            continue
+        conditions = [
+            f"{column} {_plain(row.cells[column])}"
+            for column in ("rule", "when", "toolkit", "driver", "subject")
+            if column in row.cells
+        ]
+        text = "; ".join(conditions)
+        if verdicts.setdefault(text, verdict) != verdict:
+            yield text
 
 
 def _overlaps(table: Table, column: str) -> Iterator[tuple[str, str]]:

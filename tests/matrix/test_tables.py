@@ -109,6 +109,77 @@ def test_a_fault_names_the_line() -> None:
     assert [str(fault.where) for fault in faults] == ["t.toml:18 (rows[1].confidence)"]
 
 
+WINDOW = """\
+kind = "driver-window"
+title = "Windows"
+key = ["toolkit", "driver", "verdict"]
+columns = ["toolkit", "driver", "verdict"]
+
+[sources.notes]
+text = "Release notes"
+checked = 2026-11-30
+
+[[rows]]
+toolkit = ["4.0"]
+driver = ["40"]
+verdict = "supported"
+source = "notes"
+confidence = "primary"
+
+[[rows]]
+toolkit = ["4.0"]
+driver = ["40"]
+verdict = "unsupported"
+source = "notes"
+confidence = "primary"
+"""
+
+
+def test_two_rows_that_contradict_are_a_fault() -> None:
+    _, faults = parse_table(WINDOW, Path("t.toml"))
+    assert [fault.what for fault in faults] == ["two rows contradict each other: toolkit 4.0; driver 40"]
+    other = WINDOW.replace('driver = ["40"]\nverdict = "unsupported"', 'driver = ["41"]\nverdict = "unsupported"')
+    assert parse_table(other, Path("t.toml"))[1] == ()
+
+
+LIMIT = """\
+kind = "limit"
+title = "Limits"
+key = ["rule"]
+columns = ["rule", "when", "allow", "verdict", "why"]
+
+[sources.notes]
+text = "Release notes"
+checked = 2026-11-30
+
+[[rows]]
+rule = "a"
+when = { toolkit = ">=4" }
+allow = { os = "ubuntu 24.04" }
+why = "so"
+source = "notes"
+confidence = "primary"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('">=4"', '"=>4"', "toolkit: '=>4' is not a version bound"),
+        ('">=4"', '">=4 | "', "toolkit: an empty alternative"),
+        ('allow = { os = "ubuntu 24.04" }\n', "", "a limit has either allow or a verdict"),
+        ('why = "so"', 'verdict = "supported"\nwhy = "so"', "a limit has either allow or a verdict"),
+        ('why = "so"', 'verdict = "fine"\nwhy = "so"', "'fine' is no verdict"),
+        ('when = { toolkit = ">=4" }\n', "", "no 'when'"),
+    ],
+)
+def test_limits_are_checked(old: str, new: str, message: str) -> None:
+    assert parse_table(LIMIT, Path("t.toml"))[1] == ()
+    assert old in LIMIT
+    _, faults = parse_table(LIMIT.replace(old, new, 1), Path("t.toml"))
+    assert any(message in str(fault) for fault in faults), [str(fault) for fault in faults]
+
+
 def test_an_unused_source_is_a_fault() -> None:
     text = GOOD.replace("[[rows]]", '[sources.other]\ntext = "x"\nchecked = 2026-11-30\n\n[[rows]]', 1)
     _, faults = parse_table(text, Path("t.toml"))

@@ -136,7 +136,7 @@ class Collector:
             at += 8
         backend = "opencl" if _KERNEL in capabilities else "vulkan"
         code = DeviceCode(kind="spirv", targets=(), offset=0, count=1)
-        self.found.append(MemberFact(path=file.name, kind="device-file", backend=backend, device=code))
+        self.found.append(MemberFact(path=file.name, kind="spirv", backend=backend, device=code))
 
     def _elf(self, file: SeenFile, head: bytes) -> bool:
         """Whether the file is an ELF file; facts are added."""

@@ -286,6 +286,13 @@ def _notes(
             f"{', '.join(computed[:_SHOWN])}{more}",
             chain,
         )
+    modules: dict[str, list[str]] = {}
+    for member in facts.members:
+        if member.kind == "spirv":
+            modules.setdefault(member.backend, []).append(member.path)
+    for interface, paths in sorted(modules.items()):
+        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        yield _note("spirv-modules", interface, paths[0], f"SPIR-V: {', '.join(paths[:_SHOWN])}{more}", chain)
     for member in facts.members:
         if member.kind == "not-elf" or (member.kind == "symlink" and member.backend):
             yield _note("library-in-name-only", member.backend, member.path, member.detail, chain)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from isal import igzip_lib, isal_zlib
+from isal import isal_zlib
 from packaging.utils import parse_wheel_filename
 
 from builder.audit.collect import Collector
@@ -15,17 +15,17 @@ from builder.audit.promises import record_faults
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
+from builder.inflate import InflateError
 from builder.names import Digest
 from builder.store import Store
 from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelArchive
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 3
+SCAN_VERSION = 4
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 
 
 class WheelScanner:
@@ -131,7 +131,7 @@ class _MemberFile:
             if self.member.method == DEFLATED:
                 with raw[: 4 * size + 512] as start:
                     return isal_zlib.decompressobj(-15).decompress(start, size)
-        except _InflateError:
+        except InflateError:
             pass  # streaming it below tells what is wrong
         finally:
             raw.release()

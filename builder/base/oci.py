@@ -15,12 +15,13 @@ from pathlib import PurePosixPath
 from typing import IO, Any, cast
 
 import zstandard
-from isal import igzip, igzip_lib
+from isal import igzip
 
 from builder.base.blobs import ChunkReader, kept_blob, kept_manifest
 from builder.base.values import LockedBase
 from builder.errors import BadInput, CannotTell, OutsideFailed, Refused, Where
 from builder.events import Reporter
+from builder.inflate import InflateError
 from builder.names import Arch, LayoutRef, Platform, Reference
 from builder.registry.manifests import INDEX_TYPES, parse_manifest, pointed_manifests
 from builder.registry.values import Descriptor, Manifest, MediaType, Repository
@@ -28,7 +29,6 @@ from builder.store import Store
 
 __all__ = ["BaseFacts", "find_facts", "lock_oci", "platform_manifest", "read_config"]
 
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 
 _LIBC = re.compile(r"(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?libc\.so\.6")
 _MUSL = re.compile(r"(?:usr/)?lib/ld-musl-[a-z0-9_]+\.so\.1")
@@ -178,7 +178,7 @@ def _read(
                 try:
                     with tarfile.open(fileobj=file, mode="r|") as archive:
                         yield archive
-                except (tarfile.TarError, EOFError, igzip.BadGzipFile, _InflateError, zstandard.ZstdError) as error:
+                except (tarfile.TarError, EOFError, igzip.BadGzipFile, InflateError, zstandard.ZstdError) as error:
                     raise OutsideFailed(
                         f"base image {name} is damaged",
                         why=f"layer {descriptor.digest}: {error}",

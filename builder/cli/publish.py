@@ -55,6 +55,7 @@ def command(
     from builder.registry import find_image
     from builder.release.evidence import draft_from_file, listed_evidence
     from builder.release.publish import TagTaken, publish
+    from builder.release.tags import refuse_class_tag
 
     source_ref, target_ref = parse_ref(image), parse_ref(to)
     source = open_reference(console, source_ref, plain_http=plain_http)
@@ -69,6 +70,7 @@ def command(
     tag = target_ref.tag or source_ref.tag
     if tag is None:
         raise BadInput(f"no tag to publish {image} under", fix=f"write it: --to {to}:VERSION")
+    refuse_class_tag(tag)
     files: list[tuple[FileKind, Path]] = [("smoke", path) for path in smoke]
     files += [("proof", path) for path in proof]
     if audit is not None:

@@ -37,7 +37,7 @@ from builder.release.provenance import provenance_draft
 from builder.release.publish import publish
 from builder.release.sbom import sbom_draft
 from builder.release.statements import audit_draft, proof_draft, smoke_draft
-from builder.release.tags import version_tag
+from builder.release.tags import refuse_class_tag, version_tag
 from builder.release.values import Draft
 from builder.smoke.values import SmokeReport
 from builder.wheels.fetch import fetch, sound_wheels
@@ -204,6 +204,7 @@ def target_for(project: Project, lock: Lock, to: Reference | None) -> tuple[Refe
         arch=lock.arch,
         python=lock.python,
     )
+    refuse_class_tag(tag)
     return chosen, tag
 
 

@@ -157,6 +157,7 @@ def _each(
                 job(item)
             except BaseException as error:  # relayed to the thread that waits
                 results.put(error)
+                stop.set()  # after it is told, so that what stops because of it is told later
             else:
                 results.put(None)
 

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 import zstandard
-from isal import igzip, igzip_lib
+from isal import igzip
 
 from builder.errors import OutsideFailed
 from builder.events import Advance
+from builder.inflate import InflateError
 from builder.registry.values import Descriptor
 
 __all__ = ["BadLayer", "BlobStream", "clean_path", "decompressed", "reading", "tar_members"]
 
 _TAR_BUFFER = 32 << 10
 """tarfile copies its buffer once for each small read, so a large one is slow."""
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 
 
 class BadLayer(OutsideFailed):
@@ -93,7 +93,7 @@ def reading(layer: Descriptor) -> Iterator[None]:
     """Turn what decompressors and tarfile say of damaged input into `BadLayer`."""
     try:
         yield
-    except (tarfile.TarError, EOFError, igzip.BadGzipFile, _InflateError, zstandard.ZstdError) as error:
+    except (tarfile.TarError, EOFError, igzip.BadGzipFile, InflateError, zstandard.ZstdError) as error:
         raise _bad(layer, str(error)) from error
 
 

@@ -6,12 +6,23 @@ import re
 import string
 from collections.abc import Mapping
 
-from builder.errors import BadInput, did_you_mean
+from builder.errors import BadInput, Refused, did_you_mean
 from builder.names import parse_tag
+from builder.node import load_node_classes
 
-__all__ = ["TAG_FIELDS", "legal_tag", "version_tag"]
+__all__ = ["TAG_FIELDS", "legal_tag", "refuse_class_tag", "version_tag"]
 
 TAG_FIELDS = ("name", "version", "backend", "toolkit", "arch", "python")
+
+
+def refuse_class_tag(tag: str) -> None:
+    """`Refused` for the name of a known node class: such a tag moves by promotion alone, on evidence."""
+    if any(node.name == tag for node in load_node_classes()):
+        raise Refused(
+            f"nothing is published under the tag {tag!r}",
+            why=f"{tag} is a node class, and its tag moves only by promotion",
+            fix=f"publish under a version tag, then builder promote REF --node-class {tag}",
+        )
 
 
 def version_tag(

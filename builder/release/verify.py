@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from isal import igzip_lib
 from zstandard import ZstdError
 
 from builder.errors import BadInput, BuilderError, Refused
 from builder.events import Advance, Reporter
+from builder.inflate import InflateError
 from builder.names import Digest
 from builder.registry.errors import MissingContent, RegistryRefused
 from builder.registry.manifests import INDEX_TYPES, check_index, parse_manifest, pointed_blobs, pointed_manifests
@@ -36,14 +36,13 @@ NEEDED = ("sbom", "audit", "provenance")
 
 KINDS = ("sbom", "audit", "provenance", "smoke", "proof", "promotion")
 """Kinds that can be asked for."""
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
 _DAMAGED = (
     CorruptBlob,
     MissingContent,
     RegistryRefused,
     BadInput,
     Refused,
-    _InflateError,
+    InflateError,
     ZstdError,
     EOFError,
     ValueError,

@@ -15,13 +15,13 @@ import os
 import shutil
 import stat
 import tarfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from builder.errors import BadInput, CannotTell
 from builder.events import Advance
+from builder.inflate import InflateError
 from builder.registry.values import Descriptor, MediaType, Repository
 
 __all__ = ["make_folder", "open_layer", "unpack_layer"]
@@ -57,7 +57,7 @@ def unpack_layer(stream: IO[bytes], root: Path) -> None:
                 layer.apply(archive, member)
         while stream.read(1 << 20):  # to the end, so that the blob's digest is checked
             pass
-    except (tarfile.TarError, zlib.error, EOFError) as error:
+    except (tarfile.TarError, EOFError) as error:
         raise BadInput("a layer of the image cannot be unpacked", why=str(error)) from error
 
 
@@ -184,9 +184,8 @@ def _counted(repository: Repository, layer: Descriptor, advance: Advance) -> Ite
 
 def _gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Inflate a gzip file of any number of members (RFC 1952, 2.2) without holding it."""
-    from isal import igzip_lib, isal_zlib
+    from isal import isal_zlib
 
-    damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance
     inflate = isal_zlib.decompressobj(31)
     started = False
     # Small pieces: at the end of a member the rest of its piece is copied, and a layer has a member for each file.
@@ -195,7 +194,7 @@ def _gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
             started = True
             try:
                 data = inflate.decompress(chunk, 1 << 20)
-            except damaged as error:
+            except InflateError as error:
                 raise EOFError(f"the compressed layer is damaged: {error}") from error
             if data:
                 yield data

@@ -18,11 +18,12 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
-from isal import igzip_lib, isal_zlib
+from isal import isal_zlib
 from packaging.metadata import RawMetadata, parse_email
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from builder.errors import BadInput, Where
+from builder.inflate import InflateError
 
 __all__ = ["DEFLATED", "STORED", "Member", "UnsafeWheel", "WheelArchive"]
 
@@ -35,7 +36,6 @@ _MAX_RATIO = 1100
 _CHUNK = 1 << 20
 _RESIDENT = 16 << 20
 """Bytes of a wheel that stay mapped in at most, about; wheels have gigabytes."""
-_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # isal's stub says instance, it is a class
 
 
 class UnsafeWheel(BadInput):
@@ -241,12 +241,12 @@ class WheelArchive:
                         piece = inflater.decompress(inflater.unconsumed_tail, chunk)
                 if not inflater.eof or inflater.unused_data or inflater.unconsumed_tail:
                     # Copied as it is, such a stream would swallow or leave bytes between two members of a layer.
-                    raise _InflateError("the deflate stream does not end where the member ends")
+                    raise InflateError("the deflate stream does not end where the member ends")
             else:
                 with zipfile.ZipFile(self.path) as archive, archive.open(member.name) as file:
                     while piece := file.read(chunk):
                         yield piece
-        except (_InflateError, zipfile.BadZipFile, NotImplementedError) as error:
+        except (InflateError, zipfile.BadZipFile, NotImplementedError) as error:
             raise UnsafeWheel(
                 f"{self.filename} is damaged",
                 why=f"member {member.name!r} cannot be decompressed: {error}",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from builder.base.values import LockedBase
-from builder.errors import BadInput
+from builder.errors import BadInput, Refused
 from builder.events import SilentReporter
 from builder.image.values import Wheelhouse
 from builder.lock.values import BlockedPackage, Lock
@@ -73,6 +73,12 @@ def test_where_an_image_goes(
 ) -> None:
     found = target_for(replace(project, registry=registry), lock, parse_ref(to) if to else None)
     assert found == (place or LayoutRef(project.root / "dist" / "image"), tag)
+
+
+def test_the_tag_of_a_node_class_moves_only_by_promotion(project: Project, lock: Lock) -> None:
+    with pytest.raises(Refused, match="h100") as caught:
+        target_for(project, lock, parse_ref("localhost:5000/svc:h100"))
+    assert "builder promote" in caught.value.fix
 
 
 def test_a_digest_is_no_place_to_publish_to(project: Project, lock: Lock) -> None:

@@ -15,7 +15,8 @@ _ALIASES = (
     (r"oracle ?linux|oraclelinux", "oracle"),
     (r"azure ?linux", "azurelinux"),
     (r"amazon ?linux|amzn|al(?=2)", "amazonlinux"),
-    (r"kylinos", "kylin"),
+    (r"kylin ?os", "kylin"),
+    (r"tencent ?os(?: server)?", "tencentos"),
 )
 """What a spelling is called here, tried in this order."""
 
@@ -29,7 +30,7 @@ def normalise_system(text: str) -> str:
         if found != name:
             name = found
             break
-    name = re.sub(r"(?<=[a-z])(?=\d)", " ", name, count=1)
+    name = re.sub(r"^([a-z]+)(\d)", r"\1 \2", name)
     name = re.sub(r"(\d)\s*sp\s*(\d)", r"\1 sp\2", name)
     name = re.sub(r"^sles (\d+)\.(\d)$", r"sles \1 sp\2", name)
     return re.sub(r"\s+", " ", re.sub(r"\((.*?)\)", r"\1", name)).strip()

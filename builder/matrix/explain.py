@@ -50,7 +50,7 @@ def explain(backend: Backend, question: Question) -> Explanation:
                 notes.append(f"{rule.name}: {backend.spec.toolkit} {derived[0]} is that of the set {derived[1]}")
             continue
         missing = [key for key in rule.keys if not asked.has(key)]
-        if missing and len(missing) < len(rule.keys):
+        if missing and len(missing) < len(rule.keys) and not rule.asked_only:
             needs.append(f"{rule.name} would need {' and '.join(_SPOKEN.get(key, key) for key in missing)}")
     libc = question.libc or system_libc(question.os, backend)
     limits = judge_limits(dataclasses.replace(with_toolkit, libc=libc), backend)

@@ -7,14 +7,14 @@ from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit, require_toolkit
 from builder.matrix.sets import touches
 from builder.matrix.tables import Row
-from builder.matrix.versions import matches, parse
+from builder.matrix.versions import matches, parse, within
 
 __all__ = ["told"]
 
 
 def told(question: Question, backend: Backend) -> tuple[str, ...]:
     """All notes on a question, each with its source."""
-    parts = (_about, _label_notes, _release_notes, _driver_notes)
+    parts = (_about, _label_notes, _release_notes, _driver_notes, _branch_notes)
     return tuple(note for part in parts for note in part(question, backend))
 
 
@@ -58,6 +58,16 @@ def _label_notes(question: Question, backend: Backend) -> tuple[str, ...]:
                 f"libraries into the image; take =={version.public}+{label.label} ({backend.spec.source})"
             )
     return tuple(found)
+
+
+def _branch_notes(question: Question, backend: Backend) -> tuple[str, ...]:
+    """How long the branch of a driver lives."""
+    driver = parse(question.driver or "")
+    return tuple(
+        f"driver branch {row.text('branch')}: {row.text('lifecycle')} ({row.source.text})"
+        for row in backend.rows("driver-branch")
+        if driver is not None and row.text("lifecycle") and within(str(driver.major), row.text("branch") or "")
+    )
 
 
 def _sentence(row: Row) -> str:

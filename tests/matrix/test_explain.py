@@ -229,3 +229,13 @@ def test_toolkits_in_their_spellings(text: str, found: str) -> None:
 def test_os_names_in_their_spellings() -> None:
     assert parse_question({"os": "ubuntu22.04"}, load_backend("cuda")).os == "ubuntu 22.04"
     assert parse_question({"os": "Debian 12"}, load_backend("cuda")).os == "debian 12"
+
+
+def test_only_what_people_would_name_is_asked_for() -> None:
+    needs = ask("cuda", toolkit="12.9", driver="535.104.05", device="H100").needs
+    assert needs == ("framework-target would need a framework", "framework-ptx would need a framework")
+
+
+def test_a_driver_branch_tells_how_long_it_lives() -> None:
+    notes = ask("cuda", driver="535.104.05", device="H100").notes
+    assert any(note.startswith("driver branch 535: LTS, EOL 2026-06") for note in notes)

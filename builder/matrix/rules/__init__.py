@@ -51,12 +51,18 @@ class Rule:
     speaks: Callable[[Backend], bool] = lambda backend: True
     """Whether the backend's tables hold what the rule reads, beyond the kind."""
 
+    asked_only: bool = False
+    """Whether it is told only when its own part was named: nobody needs to name it."""
     toolkit_of_set: bool = False
     """Whether a toolkit nobody named may be that of the packages asked for."""
 
 
 def _has_targets(backend: Backend) -> bool:
     return backend.spec.targets != "none"
+
+
+def _is_amd(backend: Backend) -> bool:
+    return backend.spec.targets == "gfx"
 
 
 def _has_driver_limits(backend: Backend) -> bool:
@@ -109,10 +115,31 @@ RULES: tuple[Rule, ...] = (
         keys=("packages", "driver"),
         kinds=("forward-compat",),
         check=forward_compatibility,
+        asked_only=True,
     ),
-    Rule(name="require-cuda", keys=("settings", "driver"), kinds=("driver-branch",), check=require_met),
-    Rule(name="target-features", keys=("target", "features"), kinds=("device",), check=target_features),
-    Rule(name="hsa-override", keys=("settings", "target"), kinds=("device",), check=hsa_override),
+    Rule(
+        name="require-cuda",
+        keys=("settings", "driver"),
+        kinds=("driver-branch",),
+        check=require_met,
+        asked_only=True,
+    ),
+    Rule(
+        name="target-features",
+        keys=("target", "features"),
+        kinds=("device",),
+        check=target_features,
+        speaks=_is_amd,
+        asked_only=True,
+    ),
+    Rule(
+        name="hsa-override",
+        keys=("settings", "target"),
+        kinds=("device",),
+        check=hsa_override,
+        speaks=_is_amd,
+        asked_only=True,
+    ),
     Rule(name="runtime-compat", keys=("settings",), kinds=("set",), check=runtime_compat),
     Rule(name="neff-features", keys=("settings",), kinds=("set",), check=neff_features),
     Rule(name="pjrt-api", keys=("settings",), kinds=("set",), check=pjrt_api),

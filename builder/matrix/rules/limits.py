@@ -50,7 +50,8 @@ def judge_limits(question: Question, backend: Backend) -> Limits:
             continue
         missing = [key for key, answer in answers.items() if answer is None]
         if missing:
-            if len(missing) == 1 and len(when) > 1 and not _names_package(missing[0], backend):
+            needed = len(missing) == 1 and len(when) > 1 and not row.texts("lifts")
+            if needed and not _names_package(missing[0], backend):
                 needs[name, missing[0]] = None
             continue
         verdict = _answer(question, row, name)

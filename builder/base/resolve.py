@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from builder.base.debian import lock_debian, parse_debian
+from builder.base.debian import SUITES, lock_debian, parse_debian
 from builder.base.oci import lock_oci
 from builder.base.values import LockedBase
-from builder.errors import BadInput, OutsideFailed
+from builder.errors import BadInput, OutsideFailed, did_you_mean
 from builder.events import Reporter
 from builder.names import Arch, LayoutRef, Reference, parse_ref
 from builder.registry.values import Repository
@@ -38,6 +38,13 @@ def resolve_base(
     if debian is not None:
         return lock_debian(
             debian, python=python, arch=arch, store=store, reporter=reporter, offline=offline, environ=environ
+        )
+    if "/" not in reference and not reference.startswith("oci:"):
+        built_in = [f"debian:{suite}" for suite in SUITES]
+        raise BadInput(
+            f"unknown base {reference!r}",
+            why=f"built in are {', '.join(built_in)}; any other base is an image reference with its host",
+            fix=did_you_mean(reference, built_in),
         )
     ref = parse_ref(reference)
     key = f"{ref} {python} {arch}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from builder.base.debian import SUITES
 from builder.base.resolve import resolve_base
 from builder.base.values import LockedBase
 from builder.errors import BadInput, BuilderError, CannotTell, OutsideFailed, Refused, Where, did_you_mean
@@ -29,9 +30,6 @@ from builder.wheels.settings import read_index_settings
 __all__ = ["lock_project", "now", "open_engine", "solve_project"]
 
 ENGINES = ("uv", "pip-tools")
-
-_SUITES = {"3.11": "debian:bookworm", "3.13": "debian:trixie"}
-"""The built-in base for each Python that a Debian suite has; bookworm where none has it, so that the error names it."""
 
 
 def lock_project(
@@ -59,7 +57,7 @@ def lock_project(
     stack = solve_project(project, backend, node_class=node_class)
     for question in stack.unknown:
         work.reporter.note(f"not known: {question}")
-    base_reference = project.base_for(backend) or stack.base or _SUITES.get(stack.python, "debian:bookworm")
+    base_reference = project.base_for(backend) or stack.base or _built_in(stack.python)
     path = lock_path(project.root, backend)
     policy = load_package_policy()
     previous = _previous(path, must_exist=check)
@@ -135,6 +133,12 @@ def _no_stack(project: Project, backend: str, refused: tuple[Refusal, ...]) -> B
         verdict = nearest.verdict
     kind = CannotTell if verdict == "unknown" else Refused
     return kind(f"no coherent {backend} stack for this project", why=why, fix=fix, where=Where(file=str(project.path)))
+
+
+def _built_in(python: str) -> str:
+    """The built-in base with this Python; the first one where none has it, so that the error names them."""
+    fitting = [suite for suite, version in SUITES.items() if version == python]
+    return f"debian:{next(iter(fitting or SUITES))}"
 
 
 def open_engine(name: str, work: Work) -> LockEngine:

@@ -241,3 +241,12 @@ def test_a_vendor_base_out_of_reach_names_the_base_and_the_way_round(run_builder
     found = error(run_builder("lock", "--backend", "cpu", "--json"), 3)
     assert "/vendor/base:1 of cpu" in found["what"]
     assert 'base = "debian:bookworm"' in found["fix"]
+
+
+@pytest.mark.parametrize("base", ["debain:bookworm", "bookworm", "ubuntu:24.04"])
+def test_a_base_that_is_neither_built_in_nor_a_reference_is_a_wrong_question(
+    run_builder: RunBuilder, tmp_path: Path, base: str
+) -> None:
+    (tmp_path / "builder.toml").write_text(f'name = "x"\nversion = "1"\nrequirements = ["numpy"]\nbase = "{base}"\n')
+    found = error(run_builder("lock", "--backend", "cpu", "--json"), 2)
+    assert "debian:bookworm" in found["why"] + found["fix"]

@@ -197,7 +197,7 @@ def test_a_keyring_that_cannot_be_read_is_bad_input(mirror: Mirror, tmp_path: Pa
         ("debian:bookworm@yesterday", "3.11", "not a snapshot time: 'yesterday'"),
         ("debian:bookworm", "3.13", "debian:bookworm has no Python 3.13"),
         ("debian:bookworm", "3.10", "debian:bookworm has no Python 3.10"),
-        ("python:3.11", "3.11", "not an image reference"),
+        ("python:3.11", "3.11", "unknown base 'python:3.11'"),
         ("localhost:5000/base", "3.11", "names no tag and no digest"),
     ],
 )

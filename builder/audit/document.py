@@ -7,7 +7,7 @@ from typing import Any
 from builder.audit.compare import Comparison, Profile
 from builder.audit.values import AuditReport, Finding, TargetAudit
 
-__all__ = ["audit_document", "comparison_document"]
+__all__ = ["audit_document", "comparison_document", "finding_document"]
 
 
 def audit_document(report: AuditReport) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def audit_document(report: AuditReport) -> dict[str, Any]:
         "backend": report.backend,
         "policy": report.policy,
         "targets": [_target(target) for target in report.targets],
-        "findings": [_finding(finding) for finding in report.graph_findings],
+        "findings": [finding_document(finding) for finding in report.graph_findings],
     }
 
 
@@ -66,11 +66,12 @@ def _target(target: TargetAudit) -> dict[str, Any]:
             "gfx": list(target.archs.gfx),
             "ascend_soc": list(target.archs.ascend_soc),
         },
-        "findings": [_finding(finding) for finding in target.findings],
+        "findings": [finding_document(finding) for finding in target.findings],
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """One finding, as every document of this tool shows it."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,

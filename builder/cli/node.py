@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,24 +13,6 @@ if TYPE_CHECKING:
     from builder.node import NodeClass
 
 __all__ = ["command"]
-
-_FIELDS = (
-    "name",
-    "backend",
-    "arch",
-    "device",
-    "device_arch",
-    "device_count",
-    "device_memory_mib",
-    "driver",
-    "firmware",
-    "kernel",
-    "os",
-    "glibc",
-    "cpu_level",
-    "runtime",
-    "source",
-)
 
 
 @click.group("node")
@@ -69,7 +52,7 @@ def _list(console: Console, backend: str | None) -> int:
     if backend is not None:
         parse_backend(backend)
     nodes = [node for node in load_node_classes() if backend in (None, node.backend)]
-    document = {"schema": "builder/node-list/1", "verdict": "ok", "nodes": [_node(node) for node in nodes]}
+    document = {"schema": "builder/node-list/1", "verdict": "ok", "nodes": [asdict(node) for node in nodes]}
     header = ("name", "backend", "arch", "device", "device_arch", "cpu_level")
     rows = [[str(getattr(node, key) or "") for key in header] for node in nodes]
     console.document(document, lambda: columns(header, rows))
@@ -84,8 +67,9 @@ def _show(console: Console, name: str) -> int:
     from builder.node import node_class
 
     node = node_class(name)
-    width = max(map(len, _FIELDS))
-    text = "\n".join(f"{key.ljust(width)}  {_shown(getattr(node, key))}" for key in _FIELDS)
+    cells = asdict(node)
+    width = max(map(len, cells))
+    text = "\n".join(f"{key.ljust(width)}  {_shown(value)}" for key, value in cells.items())
     console.document(_document("show", node), lambda: text)
     return 0
 
@@ -105,11 +89,7 @@ def _labels(console: Console, name: str) -> int:
 
 
 def _document(name: str, node: NodeClass) -> dict[str, Any]:
-    return {"schema": f"builder/node-{name}/1", "verdict": "ok", "node": _node(node)}
-
-
-def _node(node: NodeClass) -> dict[str, Any]:
-    return {key: getattr(node, key) for key in _FIELDS}
+    return {"schema": f"builder/node-{name}/1", "verdict": "ok", "node": asdict(node)}
 
 
 def _shown(value: object) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import fields
 
 from builder.errors import BadInput, CannotTell, did_you_mean
 from builder.matrix import load_backend
@@ -23,22 +24,7 @@ __all__ = ["OVERRIDES", "describe", "overrides_of", "probe"]
 
 _PREFIX = "BUILDER_NODE_"
 
-OVERRIDES = (
-    "name",
-    "backend",
-    "arch",
-    "device",
-    "device_arch",
-    "device_count",
-    "device_memory_mib",
-    "driver",
-    "firmware",
-    "kernel",
-    "os",
-    "glibc",
-    "cpu_level",
-    "runtime",
-)
+OVERRIDES = tuple(field.name for field in fields(NodeClass) if field.name != "source")
 """Fields that BUILDER_NODE_<FIELD> sets."""
 
 _COUNTS = ("device_count", "device_memory_mib")

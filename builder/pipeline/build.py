@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, TypeVar
@@ -157,23 +157,15 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
 
 def plan_image(project: Project, lock: Lock, wheelhouse: Wheelhouse, work: Work) -> ImagePlan:
     """What an engine needs. Depends on the project, the lock and SOURCE_DATE_EPOCH only, so its digest does too."""
-    created = now(work) if "SOURCE_DATE_EPOCH" in work.environ else _age(lock)
     plan = ImagePlan(
         project=project,
         lock=lock,
         wheelhouse=wheelhouse,
         runtime=_runtime(lock),
         labels={},
-        created=created,
+        created=now(work) if "SOURCE_DATE_EPOCH" in work.environ else _age(lock),
     )
-    return ImagePlan(
-        project=project,
-        lock=lock,
-        wheelhouse=wheelhouse,
-        runtime=plan.runtime,
-        labels=image_labels(project, lock, run_line=run_prefix(plan)),
-        created=created,
-    )
+    return replace(plan, labels=image_labels(project, lock, run_line=run_prefix(plan)))
 
 
 def _age(lock: Lock) -> str:

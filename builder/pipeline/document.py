@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from builder.audit.document import finding_document
 from builder.audit.values import Finding
 from builder.image.preview import Budget, LayerPlan
 from builder.lock.policy import load_package_policy
@@ -48,19 +49,7 @@ def build_document(outcome: BuildOutcome) -> dict[str, Any]:
             {"package": row.package, "backend": row.backend, "chain": list(row.chain), "why": row.why, "fix": row.fix}
             for row in outcome.blocked
         ],
-        "findings": [
-            {
-                "file": file,
-                "rule": finding.rule,
-                "severity": finding.severity,
-                "backend": finding.backend,
-                "path": finding.path,
-                "evidence": finding.evidence,
-                "chain": list(finding.chain),
-                "fix": finding.fix,
-            }
-            for file, finding in _findings(outcome)
-        ],
+        "findings": [{"file": file, **finding_document(finding)} for file, finding in _findings(outcome)],
         "proofs": [
             {"node_class": proof.node_class, "verdict": proof.answer, "reasons": list(proof.reasons)}
             for proof in outcome.proofs

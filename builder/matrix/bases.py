@@ -64,4 +64,4 @@ def _holds(row: Row, packages: Mapping[str, str]) -> bool:
         return True
     name, _, version = framework.rpartition(" ")
     cell = packages.get({"pytorch": "torch", "jax": "jax-neuronx"}.get(name.lower(), name.lower()), "")
-    return cell == version or cell.startswith(f"{version}.")
+    return cell == version or cell.startswith(f"{version}.") or within(version, cell)

@@ -55,6 +55,8 @@ def lock_project(
     if engine is not None:
         _check_engine(engine)
     stack = solve_project(project, backend, node_class=node_class)
+    if (where := load_tables().backend(backend).spec.wheels) is not None:
+        work.reporter.note(where)
     for question in stack.unknown:
         work.reporter.note(f"not known: {question}")
     base_reference = project.base_for(backend) or stack.base or _built_in(stack.python)

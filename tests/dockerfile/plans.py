@@ -28,6 +28,7 @@ LOCKED = {
     "neuron": ("2.31.1", {"torch-neuronx": "2.9.0"}),
     "tpu": ("0.0.52", {"jax": "0.12.0.1", "libtpu": "0.0.52"}),
     "xpu": ("2026.2", {"torch": "2.13.0+xpu"}),
+    "hpu": ("1.23.0", {"habana-torch-plugin": "1.23.0.695", "torch": "2.9.0+hpu.1.23.0.695"}),
 }
 """Toolkit and packages, as locks of the examples hold them."""
 
@@ -103,7 +104,7 @@ def _locked(name: str, version: str) -> LockedPackage:
 
 
 def _base(backend: str) -> LockedBase:
-    vendor = backend in ("npu", "neuron")
+    vendor = backend in ("npu", "neuron", "hpu")
     package = DebPackage(
         name="python3.11-minimal",
         version="3.11.2",

@@ -17,7 +17,7 @@ from tests.schemas import document, error
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 BACKENDS = {folder.name: folder.name.partition("-")[0] for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()}
-ON_DEFAULT_INDEX = [name for name, backend in BACKENDS.items() if backend != "neuron"]
+ON_DEFAULT_INDEX = [name for name, backend in BACKENDS.items() if backend not in ("neuron", "hpu")]
 SMALL = ["cpu-inference", "npu-text", "xpu-openvino"]
 """Examples whose wheels come to less than half a gigabyte."""
 

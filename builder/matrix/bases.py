@@ -33,7 +33,7 @@ def choose_base(
         title = backend.spec.toolkit
         why = f"no image of the vendor is known with {title} {toolkit or '(not known)'}, Python {python}"
         why += f", chip {chip}" if chip else ""
-        return None, Reason(cell="base", why=f"{why}; name a base yourself", source=backend.spec.source)
+        return None, Reason(cell="base", why=why, source=backend.spec.source)
     row = max(
         fitting, key=lambda row: (sort_key(row.text("toolkit") or ""), "inference" in (row.text("reference") or ""))
     )

@@ -79,7 +79,7 @@ class Cupy:
 
 
 class Torch:
-    """PyTorch: cpu, cuda (also ROCm), a device that a plug-in registers (npu, tpu, hpu, neuron), or xla through torch_xla.
+    """PyTorch: cpu, cuda (also ROCm), xpu, a device that a plug-in registers, or xla through torch_xla.
 
     Neuron has two plug-ins of one name: the native one registers a device `neuron`, the older goes through torch_xla.
     """

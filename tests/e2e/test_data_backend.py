@@ -288,7 +288,17 @@ def test_without_the_archive_the_lock_says_where_the_wheels_are(
     assert "UV_FIND_LINKS=FOLDER" in result.stderr
 
 
+def test_without_a_known_image_the_base_must_be_named(ground: Ground, run_builder: RunBuilder, index: Index) -> None:
+    folder = ground.project("dtk", "torch==2.10.0+das.dtk2604")
+    text = (folder / "builder.toml").read_text(encoding="utf-8")
+    (folder / "builder.toml").write_text(text.replace(f'base = "{ground.base}"\n', ""), encoding="utf-8")
+    environment = {**ground.environment, **index.environment()}
+    found = error(run_builder("lock", "--backend", "dtk", "--json", env=environment, cwd=folder), 4)
+    assert found["what"] == "no base image is known for this dtk stack"
+    assert "base = " in found["fix"]
+
+
 def test_a_platform_is_told_apart_from_a_backend(run_builder: RunBuilder) -> None:
-    found = error(run_builder("lock", "--backend", "musa", "--json"), 2)
-    assert found["what"] == "no image is built for musa"
-    assert "builder matrix explain --backend musa" in found["fix"]
+    found = error(run_builder("lock", "--backend", "hggc", "--json"), 2)
+    assert found["what"] == "no image is built for hggc"
+    assert "builder matrix explain --backend hggc" in found["fix"]

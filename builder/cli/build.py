@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 @click.command("build")
-@click.option("--backend", required=True, help="Backend of the image: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
+@click.option("--backend", required=True, help="Backend of the image, e.g. cuda.")
 @click.option(
     "--engine", type=click.Choice(["oci", "docker", "buildah"]), default="oci", show_default=True, help="Who assembles."
 )

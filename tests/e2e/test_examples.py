@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,23 @@ def test_without_its_line_the_npu_example_is_refused_with_the_chain_and_the_mend
     assert all(blocked["chain"][:2] == ["torch-npu", "torch"] for blocked in nvidia)
     assert any("torch==2.13.0+cpu" in blocked["fix"] for blocked in found["blocked"])
     assert not (example / "pylock.npu.toml").exists()
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("example", ["npu-text"], indirect=True)
+def test_with_its_line_the_npu_example_builds_and_stays_a_candidate(run_builder: RunBuilder, example: Path) -> None:
+    """There is no NPU here: the checks do not run, and the answer says so."""
+    result = run_builder("build", "--backend", "npu", "--to", "oci:out:1", "--json", cwd=example)
+    assert result.returncode == 4, result.stdout + result.stderr
+    found = document(result, "build")
+    steps = {step["name"]: step["verdict"] for step in found["steps"]}
+    assert found["verdict"] == "candidate"
+    assert (steps["lock"], steps["audit"], steps["image"], steps["smoke"]) == ("locked", "ok", "built", "not-run")
+    lock = tomllib.loads((example / "pylock.npu.toml").read_text())
+    versions = {package["name"]: package["version"] for package in lock["packages"]}
+    assert len(versions) == 13
+    assert (versions["torch"], versions["torch-npu"]) == ("2.13.0+cpu", "2.13.0")
+    assert not [name for name in versions if name.startswith(("nvidia", "cuda", "triton"))]
 
 
 @pytest.mark.network

@@ -93,10 +93,11 @@ def _driver_notes(question: Question, backend: Backend) -> tuple[str, ...]:
     refused = refused_image(question, backend)
     if refused is None:
         return ()
-    return (
-        f"require-cuda: the verdict is on toolkit and driver alone, no image was named. For one of this toolkit it is "
-        f"the opposite: {refused.why} ({refused.fix}). To judge the image, name its NVIDIA_REQUIRE_CUDA",
+    text = (
+        "require-cuda: the verdict is on toolkit and driver alone, no image was named. For one of this toolkit it is "
+        f"the opposite: {refused.why} ({refused.fix}). To judge the image, name its NVIDIA_REQUIRE_CUDA"
     )
+    return (text,)
 
 
 def refused_image(question: Question, backend: Backend) -> RuleVerdict | None:

@@ -76,6 +76,20 @@ def cli() -> None:
     """One Python service, one locked, audited image per accelerator backend."""
 
 
+class Interrupted(BuilderError):
+    """Ctrl-C."""
+
+    kind = "interrupted"
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__(
+            "interrupted",
+            why="Ctrl-C; no tag names anything unfinished, and what was finished is kept",
+            fix="run it again to go on",
+        )
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Errors are printed the way the command line asked for."""
     as_json = "--json" in args
@@ -98,8 +112,7 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as error:
         return _report(BadInput(error.format_message()), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        sys.stderr.write("interrupted; nothing was published, finished downloads are kept\n")
-        return 130
+        return _report(Interrupted(), as_json=as_json)
     except BrokenPipeError:
         # what is still buffered goes nowhere, instead of failing once more when the interpreter ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prove": ("builder.cli.prove", "Prove statically that an image loads on a node class."),
     "smoke": ("builder.cli.smoke", "Run the checks inside an image."),
     "publish": ("builder.cli.publish", "Publish an image and its evidence under its version tag."),
+    "sign": ("builder.cli.sign", "Sign all evidence of an image with a private key."),
     "promote": ("builder.cli.promote", "Move a node class's tag to an image that passed on that class."),
     "rollback": ("builder.cli.rollback", "Move a node class's tag back to the image before."),
     "pick": ("builder.cli.pick", "Print the digest that a node should run."),

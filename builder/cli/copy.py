@@ -32,7 +32,7 @@ def command(console: Console, source: str, target: str, no_referrers: bool, move
     from builder.release.tags import refuse_class_tag, refuse_promoted_tag
 
     source_ref, target_ref = parse_ref(source), parse_ref(target)
-    origin = open_reference(console, source_ref, plain_http=plain_http)
+    origin = open_reference(console, source_ref, plain_http=plain_http, mirrors=True)
     place = open_reference(console, target_ref, plain_http=plain_http)
     found = find_image(source_ref, origin)
     if target_ref.digest is not None and target_ref.digest != found.digest:

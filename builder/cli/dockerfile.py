@@ -132,7 +132,9 @@ def write_build_context(console: Console, plan: ImagePlan, made: Dockerfile, fol
             store,
             console,
             offline=console.offline,
-            open_repository=partial(open_repository, environ=os.environ, offline=console.offline, reporter=console),
+            open_repository=partial(
+                open_repository, environ=os.environ, offline=console.offline, mirrors=True, reporter=console
+            ),
         )
         archive = folder / "base.tar"
         with archive.open("wb") as file:

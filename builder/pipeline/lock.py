@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from builder.audit.base import judge_base, refuse_base
 from builder.base.debian import SUITES
-from builder.base.resolve import resolve_base
+from builder.base.resolve import base_distributions, resolve_base
 from builder.base.values import LockedBase
 from builder.errors import BadInput, BuilderError, CannotTell, OutsideFailed, Refused, Where, did_you_mean
 from builder.lock.engine import LockEngine
@@ -17,7 +19,7 @@ from builder.lock.files import lock_path, read_lock, requirements_path, write_lo
 from builder.lock.fresh import edits, stale_reasons
 from builder.lock.make import make_lock
 from builder.lock.measure import measured
-from builder.lock.policy import load_package_policy
+from builder.lock.policy import PackagePolicy, load_package_policy
 from builder.lock.trap import blocked
 from builder.lock.values import Lock
 from builder.matrix import Refusal, Stack, load_tables, solve
@@ -74,10 +76,12 @@ def lock_project(
         for reason in stale:
             work.reporter.note(f"the lock is stale: {reason}")
     settings = read_index_settings(work.environ)
+    base = _base(base_reference, project, stack, None if upgrade else previous, work)
+    _check_base(base, {}, project, stack, policy, work)
     lock = make_lock(
         project,
         stack,
-        _base(base_reference, project, stack, None if upgrade else previous, work),
+        base,
         engine=open_engine(engine or (previous.engine.split()[0] if previous else "uv"), work),
         policy=policy,
         store=work.store,
@@ -89,10 +93,28 @@ def lock_project(
         previous=None if upgrade else previous,
         unknown_allowed=stack.unknown,
     )
+    _check_base(base, {item.name: item.version for item in lock.packages}, project, stack, policy, work)
     found = measured(blocked(lock, policy), lock, settings=settings, environ=work.environ, offline=work.offline)
     if not found:
         write_lock(lock, project.root)
     return LockOutcome(backend=backend, lock=lock, path=path, blocked=found, written=not found)
+
+
+def _check_base(
+    base: LockedBase, locked: Mapping[str, str], project: Project, stack: Stack, policy: PackagePolicy, work: Work
+) -> None:
+    """Refuse a base that is broken already, and one whose packages the lock would replace (FR-02)."""
+    distributions = base_distributions(
+        base,
+        store=work.store,
+        reporter=work.reporter,
+        offline=work.offline,
+        open_repository=partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter),
+    )
+    findings = judge_base(
+        distributions, backend=stack.backend, python=stack.python, arch=project.arch, policy=policy, locked=locked
+    )
+    refuse_base(base.reference, findings, backend=stack.backend)
 
 
 def solve_project(project: Project, backend: str, *, node_class: NodeClass | None) -> Stack:

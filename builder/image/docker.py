@@ -28,6 +28,7 @@ from builder.image.docker_archive import SavedImage, load_stream, plain_layer
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import Dockerfile, copy_paths, local_base, local_name, render
 from builder.image.install import Venv
+from builder.image.packing import refuse_packing
 from builder.image.values import VENV, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
 from builder.lock.values import Lock
@@ -63,6 +64,7 @@ def assemble_docker(
     The image stays in the engine too, as `NAME:BACKEND`. Arguments and result are those of the built-in engine's
     `assemble`; `docker` is the engine.
     """
+    refuse_packing(plan.project.image, "docker")
     shadowed_paths(wheel_files(plan), Venv(root=VENV, python=plan.lock.python), store)
     base = base_image(plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository)
     load_base(docker, plan.lock, base, reporter=reporter)

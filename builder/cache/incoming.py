@@ -124,7 +124,7 @@ class Incoming:
                     folder.mkdir(parents=True, exist_ok=True)
                 for part, target in moves:
                     part.replace(target)
-                _create(marker)
+                _create(marker, store.clock())
                 document = self._folder / "entry"
                 _write(document, canonical_json(entry.to_json()) + b"\n", durable=store.durable)
                 if store.durable:
@@ -145,8 +145,9 @@ def _readable(store: EngineStore, key: Digest) -> Entry | None:
         return None
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, now: float) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    os.utime(path, (now, now))
 
 
 def _write(path: Path, data: bytes, *, durable: bool) -> None:

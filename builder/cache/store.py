@@ -32,7 +32,7 @@ from pathlib import Path
 from builder.cache.copying import Copied, copy_hashed, hash_file, open_source
 from builder.cache.locks import LockTimeout, StoreLock, still_there, take
 from builder.cache.values import Entry, Failure, canonical_json
-from builder.errors import BadInput, Refused
+from builder.errors import BadInput, OutsideFailed, Refused
 from builder.names import Digest
 from builder.store import CorruptBlob, disk_errors, write_atomic
 
@@ -177,30 +177,39 @@ class EngineStore:
             os.close(handle)
 
     def remove(self, key: Digest, marker: Path | None) -> bool:
-        """Remove an entry unless somebody uses it; its parts go when the store is swept. False: it is in use."""
+        """Remove an entry unless somebody uses it; its parts go when the store is swept. False: it is in use.
+
+        For whoever holds the store's lock: alone, or shared and about to publish this very key.
+        """
         path = self.entry_path(key)
         with disk_errors(path):
-            try:
-                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return True
-            try:
-                if not take(handle, path, exclusive=True, timeout=0.0):
-                    return False
-                path.unlink(missing_ok=True)
-                if marker is not None:
-                    marker.unlink(missing_ok=True)
-            finally:
-                fcntl.flock(handle, fcntl.LOCK_UN)
-                os.close(handle)
+            while True:
+                try:
+                    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    break
+                try:
+                    if not take(handle, path, exclusive=True, timeout=0.0):
+                        return False
+                    if still_there(handle, path):
+                        path.unlink()
+                        break
+                finally:
+                    os.close(handle)
+            if marker is not None:
+                marker.unlink(missing_ok=True)
         self._entries.pop(key.hex, None)
         return True
 
     def drop(self, entry: Entry) -> None:
-        """Remove an entry at once, used or not: it is damaged, and nobody can load it."""
-        with suppress(OSError):
-            self.entry_path(entry.digest).unlink(missing_ok=True)
-            self.marker(entry).unlink(missing_ok=True)
+        """Remove an entry, used or not: it is damaged, and nobody can load it. Where that cannot be, it stays.
+
+        The store is taken alone, so that it is not the entry of somebody who has just built it anew that goes.
+        """
+        with suppress(OSError, OutsideFailed), self.lock.alone():
+            if self.entry(entry.digest) == entry:
+                self.entry_path(entry.digest).unlink(missing_ok=True)
+                self.marker(entry).unlink(missing_ok=True)
         self._entries.pop(entry.digest.hex, None)
 
     # --- parts -------------------------------------------------------------------------------------------------------

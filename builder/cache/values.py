@@ -28,6 +28,7 @@ __all__ = [
     "Entry",
     "Factor",
     "Failure",
+    "ForeignEntry",
     "Group",
     "Hold",
     "Lookup",
@@ -54,6 +55,12 @@ environment variable, the header of the artefact itself."""
 Verdict = Literal["hit", "usable", "miss", "unknown"]
 Meaning = Literal["differs", "costs", "unknown"]
 """differs: the rule is not satisfied; costs: it is satisfied, at a price; unknown: one side is not known."""
+
+
+class ForeignEntry(BadInput):
+    """A document of another version of this tool: no damage, and nothing this version can read."""
+
+    kind = "foreign-entry"
 
 
 def canonical_json(value: object) -> bytes:
@@ -154,11 +161,11 @@ class Entry:
 
     @classmethod
     def from_json(cls, data: Any, where: str) -> Self:
-        """Read and check a document; `BadInput` for another schema, or a key that its factors do not give."""
+        """Read and check a document; `ForeignEntry` for another schema, `BadInput` for a damaged one."""
         if not isinstance(data, dict):
             raise BadInput(f"{where} is no entry of an engine cache", why="it is not a JSON object")
         if data.get("schema") != ENTRY_SCHEMA:
-            raise BadInput(
+            raise ForeignEntry(
                 f"{where} is of another version of this tool",
                 why=f"its schema is {data.get('schema')!r}, this version reads {ENTRY_SCHEMA!r}",
                 fix="read it with that version; it stays where it is",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builder.errors import BadInput
 from builder.names import Digest
 from builder.store import disk_errors
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = ["Copied", "copy_hashed", "hash_file", "open_source", "sync_folder", "workers"]
 
@@ -51,6 +54,8 @@ def copy_hashed(source: int, target: int, *, search: bytes = b"") -> Copied:
     size = os.fstat(source).st_size
     wanted = search if size <= _SEARCHED else b""
     if size >= _OVERLAP:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as pool:
             return _copy(source, target, wanted, pool)
     return _copy(source, target, wanted, None)

@@ -18,15 +18,13 @@ from builder.errors import BadInput, where_path
 from builder.registry.manifests import canonical_json
 
 if TYPE_CHECKING:
-    from securesystemslib.signer import Key, Signer
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+    from securesystemslib.signer import CryptoSigner, Key
 
 __all__ = ["DSSE", "Envelope", "PrivateKey", "PublicKey", "open_envelope", "read_key", "read_private_key", "seal"]
 
 DSSE = "application/vnd.dsse.envelope.v1+json"
 """Media type of an envelope (dsse, envelope.md, "File naming")."""
-
-_PUBLIC = "give a PEM file with an Ed25519, ECDSA or RSA public key"
-_PRIVATE = "give an unencrypted PEM file with an Ed25519, ECDSA or RSA private key"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +39,11 @@ class PublicKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateKey:
-    """A key that signs."""
+    """A key to sign with. The secret is in the signer, which does not show it."""
 
-    name: str
-    """The file it was read from."""
-    signer: Signer
+    signer: CryptoSigner
+    public: PublicKey
+    """Its other half, to see what it signed before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,42 +59,75 @@ class Envelope:
 def read_key(path: Path) -> PublicKey:
     """A public key from a PEM file: Ed25519, ECDSA or RSA."""
     try:
-        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError as error:
+        raise _missing("signatures cannot be checked here", error) from error
+    try:
+        return _public(path.name, load_pem_public_key(path.read_bytes()))
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise BadInput(
+            f"cannot read the public key {path}",
+            why=str(error),
+            fix="give a PEM file with an Ed25519, ECDSA or RSA public key",
+            where=where_path(path),
+        ) from error
+
+
+def _public(name: str, key: PublicKeyTypes) -> PublicKey:
+    """A key with all the ways it may sign; ValueError for an algorithm that securesystemslib does not know."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
         from securesystemslib.signer import SSlibKey
     except ImportError as error:
-        raise _missing(error, "checked") from error
-    try:
-        key = load_pem_public_key(path.read_bytes())
-        schemes = ("rsassa-pss-sha256", "rsa-pkcs1v15-sha256") if isinstance(key, RSAPublicKey) else (None,)
-        ways = tuple(SSlibKey.from_crypto(key, scheme=scheme) for scheme in schemes)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"cannot read the public key {path}", why=str(error), fix=_PUBLIC, where=where_path(path)
-        ) from error
-    return PublicKey(name=path.name, ways=ways)
+        raise _missing("signatures cannot be checked here", error) from error
+    schemes = ("rsassa-pss-sha256", "rsa-pkcs1v15-sha256") if isinstance(key, RSAPublicKey) else (None,)
+    return PublicKey(name=name, ways=tuple(SSlibKey.from_crypto(key, scheme=scheme) for scheme in schemes))
 
 
-def read_private_key(path: Path) -> PrivateKey:
-    """A private key from a PEM file without a password: Ed25519, ECDSA or RSA."""
+def read_private_key(path: Path, password: bytes | None = None) -> PrivateKey:
+    """A private key from a PEM file (PKCS#8, or the older forms of OpenSSL): Ed25519, ECDSA on a NIST curve or RSA.
+
+    `password` opens a protected one; None is for a key without.
+    """
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
         from securesystemslib.signer import CryptoSigner
     except ImportError as error:
-        raise _missing(error, "made") from error
+        raise _missing("nothing can be signed here", error) from error
+    fix = "give a PEM file with an Ed25519, ECDSA or RSA private key"
     try:
-        signer = CryptoSigner(load_pem_private_key(path.read_bytes(), password=None))
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        # the library's own words may quote the file
-        why = error.strerror or "it cannot be opened" if isinstance(error, OSError) else "it is no such key"
-        raise BadInput(f"cannot read the private key {path}", why=why, fix=_PRIVATE, where=where_path(path)) from error
-    return PrivateKey(name=path.name, signer=signer)
+        data = path.read_bytes()
+        if b"ENCRYPTED SIGSTORE PRIVATE KEY" in data or b"ENCRYPTED COSIGN PRIVATE KEY" in data:
+            raise ValueError("it is in cosign's own form")
+        key = load_pem_private_key(data, password)
+        if not isinstance(key, (Ed25519PrivateKey, EllipticCurvePrivateKey, RSAPrivateKey)):
+            raise ValueError("its algorithm is another")  # noqa: TRY004 - the file's fault, told below
+        signer = CryptoSigner(key)
+    except TypeError as error:  # what cryptography raises when a password is missing, or given for nothing
+        fix = "name its password: --password-file FILE or BUILDER_KEY_PASSWORD"
+        if password is not None:
+            fix = "leave the password out: the key has none"
+        raise BadInput(
+            f"cannot open the private key {path}", why=str(error), fix=fix, where=where_path(path)
+        ) from error
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise BadInput(
+            f"cannot read the private key {path}",
+            why=str(error),
+            fix=f"check the password; {fix}" if password is not None else fix,
+            where=where_path(path),
+        ) from error
+    return PrivateKey(signer=signer, public=_public(path.name, key.public_key()))
 
 
-def _missing(error: ImportError, done: str) -> BadInput:
+def _missing(what: str, error: ImportError) -> BadInput:
     return BadInput(
-        f"signatures cannot be {done} here",
+        what,
         why=f"the package {error.name} is not installed",
         fix="install builder with its extra: pip install 'builder[signatures]'",
     )

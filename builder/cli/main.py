@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "matrix": ("builder.cli.matrix", "Compatibility tables: check, list, show, explain, solve."),
     "node": ("builder.cli.node", "Node classes: probe this machine, list and show the known ones."),
     "lock": ("builder.cli.lock", "Decide and write the hashed lock of one backend."),
-    "base": ("builder.cli.base", "Base images: is one fit for a backend and a lock?"),
+    "base": ("builder.cli.base", "Base images: is one fit for a backend and a lock, and is it still what was locked?"),
     "audit": ("builder.cli.audit", "Find what in wheels belongs to another backend."),
     "dockerfile": ("builder.cli.dockerfile", "Print the Dockerfile of one backend."),
     "build": ("builder.cli.build", "Lock, audit, assemble, prove, smoke-test and publish an image."),

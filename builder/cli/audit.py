@@ -375,7 +375,7 @@ def _audit_image(
     from builder.registry import find_image
 
     reference = parse_ref(target)
-    repository = open_reference(console, reference, plain_http=plain_http)
+    repository = open_reference(console, reference, plain_http=plain_http, mirrors=True)
     return audit_image(
         repository,
         find_image(reference, repository).digest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from builder.matrix.load import Backend
-from builder.matrix.notes import told
+from builder.matrix.notes import refused_image, told
 from builder.matrix.question import Question
 from builder.matrix.rules import RULES
 from builder.matrix.rules.devices import device_row
@@ -60,6 +60,8 @@ def explain(backend: Backend, question: Question) -> Explanation:
     ]
     verdicts = [*lift(verdicts, (*forward, *listed, *limits.lifted)), *limits.verdicts]
     needs += [f"{name} would need {_SPOKEN.get(key, key)}" for name, key in limits.needs]
+    if refused_image(question, backend) is not None:
+        needs.insert(0, "require-cuda would need NVIDIA_REQUIRE_CUDA of the image")
     read |= limits.read | {"os"}
     if "driver" in read:
         read.add("firmware")

@@ -24,7 +24,7 @@ from builder.audit.graph import (
     same_sonames,
 )
 from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
-from builder.audit.needs import absent_libraries
+from builder.audit.needs import absent_libraries, other_majors
 from builder.audit.policy import (
     AuditException,
     AuditPolicy,
@@ -279,6 +279,7 @@ def audit_lock(
     between: tuple[Finding, ...] = (
         *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),
         *same_sonames((facts for facts, _, _ in results), chains, backend=backend),
+        *other_majors((facts for facts, _, _ in results), chains, backend=backend, tables=rules.tables),
         *absent_libraries(
             (facts for facts, _, _ in results),
             chains,

@@ -96,35 +96,44 @@ def other_majors(
     everything = tuple(wheels)
     found: list[Finding] = []
     for row in load_providers().providers:
-        there: dict[str, str] = {}
+        holders: dict[str, set[str]] = {}
+        there: set[tuple[str, str]] = set()
         for facts in everything:
             for name in _provided([facts]):
-                if (major := _MAJOR.search(name)) and _is_of(name, row):
-                    there.setdefault(major[1], facts.name)
-        for facts in everything if there else ():
+                if _is_of(name, row) and (major := _major(name)):
+                    holders.setdefault(major, set()).add(facts.name)
+                    there.add((library_stem(name) or "", major))
+        for facts in everything if holders else ():
             named = {
                 name: path
                 for name, path in _named(facts)
                 if _is_of(name, row) and (library := tables.library(name)) is not None and library.backend == backend
             }
-            majors = {major[1] if (major := _MAJOR.search(name)) else "" for name in named}
-            if not named or "" in majors or majors & there.keys():
+            majors = {_major(name) for name in named}
+            # What a wheel brings of its own may still open parts that it does not bring.
+            absent = [name for name in sorted(named) if (library_stem(name) or "", _major(name)) not in there]
+            others = {major: names - {facts.name} for major, names in holders.items() if names - {facts.name}}
+            if not absent or not others or "" in majors or majors & others.keys():
                 continue
-            holders = ", ".join(f"{major} in {name}" for major, name in sorted(there.items()))
+            held = ", ".join(f"{major} in {min(names)}" for major, names in sorted(others.items()))
             found.append(
                 Finding(
                     rule="other-major-of-library",
                     severity="error",
                     backend=backend,
-                    path=next(iter(named.values())),
-                    evidence=f"{facts.name} asks for {', '.join(sorted(named)[:_SHOWN])}; the lock has major version "
-                    f"{holders}",
+                    path=named[absent[0]],
+                    evidence=f"{facts.name} asks for {', '.join(absent[:_SHOWN])}; the lock has major version {held}",
                     chain=chains.get(facts.name, (facts.name,)),
                     fix=f"use a build of {facts.name} for the version that is there, or lock "
                     f"{' or '.join(row.distributions)} in version {' or '.join(sorted(majors))}",
                 )
             )
     return tuple(found)
+
+
+def _major(name: str) -> str:
+    match = _MAJOR.search(name)
+    return match[1] if match else ""
 
 
 def _is_of(name: str, row: Provider) -> bool:

@@ -117,6 +117,11 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._fresh: set[Digest] = set()
+
+    def fresh(self, digest: Digest) -> bool:
+        """Whether this object stored the blob itself, so that its bytes were hashed a moment ago."""
+        return digest in self._fresh
 
     def path(self, digest: Digest) -> Path:
         """Where the blob is, or would be."""
@@ -182,6 +187,7 @@ class Store:
                 os.fsync(file.fileno())
             path.chmod(0o444)
             path.replace(target)
+        self._fresh.add(digest)
         return target
 
     def add_bytes(self, chunks: Iterable[bytes]) -> tuple[Digest, int]:

@@ -33,6 +33,7 @@ _MARKERS = ("backend.toml", "platform.toml")
 and no image is made."""
 _COMMON = "common"
 _NODE_CLASSES = "nodeclasses"
+_ENGINES = "engines"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -224,7 +225,9 @@ def rewrite_tables(root: Path) -> tuple[Path, ...]:
 def _all_tables(root: Path) -> list[Path]:
     folders = [marker.parent for marker in _markers(root)]
     return [
-        path for folder in sorted([*folders, root / _COMMON, root / _NODE_CLASSES]) for path in _table_files(folder)
+        path
+        for folder in sorted([*folders, root / _COMMON, root / _NODE_CLASSES, root / _ENGINES])
+        for path in _table_files(folder)
     ]
 
 

@@ -294,6 +294,29 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 required=("name", "backend", "arch"),
                 words={"arch": ("x86_64", "aarch64")},
             ),
+            # What makes an engine of one kind valid, a property a row; read by builder.cache.
+            _kind(
+                "engine-key",
+                {
+                    "property": "text",
+                    "group": "text",
+                    "class": "text",
+                    "rule": "text",
+                    "form": "text",
+                    "by": "text",
+                    "limits": "texts",
+                    "ignore": "texts",
+                    "default": "text",
+                    "node": "text",
+                    "why": "text",
+                    "cost": "text",
+                },
+                required=("property", "group", "class", "rule", "why"),
+                words={
+                    "group": ("model", "option", "builder", "device", "env", "format"),
+                    "class": ("hard", "soft", "forgotten"),
+                },
+            ),
             # Facts that are shown and cited, and read by no rule yet.
             _kind("fact", {}, required=(), partial_key=True),
         )

@@ -42,7 +42,7 @@ __all__ = [
     "provided_by",
 ]
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Raised when the same facts lead to another verdict."""
 
 

@@ -13,8 +13,9 @@ from packaging.utils import canonicalize_name
 from builder.errors import BadInput, did_you_mean
 from builder.matrix.grammar import KEYS as CONDITION_KEYS
 from builder.matrix.load import Backend
+from builder.matrix.products import device_row
 from builder.matrix.systems import normalise_system
-from builder.matrix.targets import normalise_target
+from builder.matrix.targets import is_target, normalise_target
 from builder.matrix.versions import parse
 from builder.names import ARCHES
 
@@ -169,7 +170,7 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             elif key == "machine":
                 raise BadInput(f"unknown architecture {value!r}", fix=did_you_mean(value, ARCHES))
             else:
-                parts["target"] = normalise_target(value, backend.spec.targets)
+                parts.update(_target(value, backend, named=any(_ALIASES.get(k, k) == "device" for k in settings)))
                 if backend.spec.targets == "gfx" and ":" in value:
                     parts["features"] = _features(value)
         elif key == "libc":
@@ -180,6 +181,8 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             parts[key] = _python(value)
         else:
             parts[key] = value
+    if "microsoft" in parts.get("kernel", "").lower():
+        parts["os"] = "wsl"
     return Question(**parts, packages=MappingProxyType(packages), settings=MappingProxyType(extra))
 
 
@@ -203,8 +206,13 @@ def _toolkit(value: str, backend: Backend) -> str:
 
 
 def _driver(value: str) -> str:
-    """The number in what a vendor's tool prints; an error message of the tool is said to be one."""
-    match = re.search(r"\d+(?:\.[0-9A-Za-z]+)*", value)
+    """The number in what a vendor's tool prints; an error message of the tool is said to be one.
+
+    The first dotted number that is no part of a word: neither `x86_64` of the kernel module's banner nor the epoch of
+    a package version (`1:6.4.43483-…`) is the driver's.
+    """
+    dotted = re.search(r"(?<![\w.])\d+(?:\.[0-9A-Za-z]+)+", value)
+    match = dotted or re.search(r"\d+(?:\.[0-9A-Za-z]+)*", value)
     if "failed" in value.lower() or match is None:
         raise BadInput(
             f"driver={value!r} is no version",
@@ -212,6 +220,22 @@ def _driver(value: str) -> str:
             fix="load the kernel driver first, or give the version it will have, e.g. driver=580.65.06",
         )
     return match[0]
+
+
+def _target(value: str, backend: Backend, *, named: bool) -> dict[str, str]:
+    """A device target, or the product somebody wrote in its place where no device was named beside it."""
+    scheme = backend.spec.targets
+    target = normalise_target(value, scheme)
+    known = {(row.text("target") or "").casefold() for row in backend.rows("device")}
+    if not named and target.casefold() not in known and device_row(backend, value) is not None:
+        return {"device": value}
+    if not is_target(target, scheme):
+        example = "9.0 or sm_90" if scheme == "sm" else "gfx942"
+        raise BadInput(
+            f"arch={value}: neither a machine architecture, nor a device target, nor a product",
+            fix=f"x86_64, aarch64, a target such as {example}; or device=PRODUCT",
+        )
+    return {"target": target}
 
 
 def _features(value: str) -> str:
@@ -232,7 +256,9 @@ def _libc(value: str) -> str:
 
 
 def _python(value: str) -> str:
-    match = re.fullmatch(r"(?:cp|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)", value, re.IGNORECASE)
+    match = re.fullmatch(
+        r"(?:cp|cpython|py|python)?[ -]?(\d)\.?(\d+)(?:\.(?:\d+(?:(?:a|b|rc)\d+)?|\*))?(t?)", value, re.IGNORECASE
+    )
     if match is None:
         raise BadInput(f"python={value}: not a Python version", fix="major.minor, e.g. 3.12")
-    return f"{match[1]}.{match[2]}{match[3]}"
+    return f"{match[1]}.{match[2]}{match[3].lower()}"

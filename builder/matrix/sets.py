@@ -51,7 +51,8 @@ def _agrees(cell: str, asked: str, own: str | None, labels: frozenset[str], any_
         return within(asked, cell) or (is_exact(cell) and within(cell, asked))
     if "+" in cell:
         return within(asked, cell)
-    return (any_label or version.local in labels or version.local == own) and within(version.public, cell)
+    ours = own is not None and (version.local == own or (own.endswith("*") and version.local.startswith(own[:-1])))
+    return (any_label or version.local in labels or ours) and within(version.public, cell)
 
 
 def toolkit_agrees(row: Row, asked: str) -> bool | None:

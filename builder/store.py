@@ -117,6 +117,11 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._fresh: set[Digest] = set()
+
+    def fresh(self, digest: Digest) -> bool:
+        """Whether this object stored the blob itself, so that its bytes were hashed a moment ago."""
+        return digest in self._fresh
 
     def path(self, digest: Digest) -> Path:
         """Where the blob is, or would be."""
@@ -182,6 +187,7 @@ class Store:
                 os.fsync(file.fileno())
             path.chmod(0o444)
             path.replace(target)
+        self._fresh.add(digest)
         return target
 
     def add_bytes(self, chunks: Iterable[bytes]) -> tuple[Digest, int]:
@@ -212,6 +218,30 @@ class Store:
     def put_derived(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Remember a JSON object computed from blobs; the key must name everything it depends on, versions included."""
         write_atomic(self._derived_path(kind, key), json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+    def derived_files(self, kind: str, prefix: str = "") -> tuple[tuple[str, Path], ...]:
+        """(hash of the key, file) of the values of a kind whose hash begins so, by hash."""
+        folder = self._derived_path(kind, "").parent
+        return tuple((path.stem, path) for path in _listed(folder, f"{prefix}*.json"))
+
+    def take_derived(self, kind: str, name: str, data: bytes) -> bool:
+        """Keep a value that another store has under this hash of its key; False when there is one already.
+
+        It is not flushed: what a crash leaves damaged counts as absent.
+        """
+        if re.fullmatch(r"[0-9a-f]{64}", name) is None:
+            raise ValueError(f"bad name {name!r}")
+        path = self._derived_path(kind, "").parent / f"{name}.json"
+        if path.exists():
+            return False
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        return True
 
     def hold(self) -> None:
         """Keep everything in the store from being cleared as long as this object lives; waits while it is cleared.

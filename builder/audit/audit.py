@@ -36,6 +36,7 @@ __all__ = [
     "audit_lock",
     "audit_wheel",
     "audit_wheels",
+    "judged_facts",
     "judged_target",
     "load_rules",
     "provided_by",
@@ -97,6 +98,30 @@ def audit_wheel(
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
     facts = rules.scanner.facts(path, filename, digest=digest, store=store)
+    return judged_facts(
+        facts,
+        digest,
+        backend=backend,
+        environment=environment,
+        rules=rules,
+        exceptions=exceptions,
+        translations=translations,
+        today=today,
+    )
+
+
+def judged_facts(
+    facts: WheelFacts,
+    digest: Digest,
+    *,
+    backend: str,
+    environment: Mapping[str, str],
+    rules: Rules,
+    exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
+    today: date | None = None,
+) -> TargetAudit:
+    """The audit of one wheel on its own, from what a scan saw: the wheel itself is not needed."""
     claims = claims_of(
         facts,
         tables=rules.tables,

@@ -7,7 +7,7 @@ from typing import Any
 from builder.audit.compare import Comparison, Profile
 from builder.audit.values import AuditReport, Finding, TargetAudit
 
-__all__ = ["audit_document", "comparison_document", "finding_document"]
+__all__ = ["audit_document", "comparison_document", "finding_document", "target_document"]
 
 
 def audit_document(report: AuditReport) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def audit_document(report: AuditReport) -> dict[str, Any]:
         "verdict": report.level,
         "backend": report.backend,
         "policy": report.policy,
-        "targets": [_target(target) for target in report.targets],
+        "targets": [target_document(target) for target in report.targets],
         "findings": [finding_document(finding) for finding in report.graph_findings],
     }
 
@@ -52,7 +52,8 @@ def _profile(profile: Profile | None) -> dict[str, Any] | None:
     return {"version": profile.version, "file": profile.file, "level": profile.level}
 
 
-def _target(target: TargetAudit) -> dict[str, Any]:
+def target_document(target: TargetAudit) -> dict[str, Any]:
+    """One wheel, as reports and lines of results show it."""
     return {
         "name": target.name,
         "version": target.version,

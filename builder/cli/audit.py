@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
+from builder.cli.audit_sweep import LEVELS as _LEVELS
+from builder.cli.audit_sweep import merge, pull, push, sweep
 from builder.cli.console import Console, shared_options
 from builder.cli.registry_options import open_reference, plain_http_option
 from builder.errors import BadInput
@@ -28,11 +30,40 @@ if TYPE_CHECKING:
 
 Format = Literal["text", "json", "sarif", "junit", "github"]
 
-_LEVELS = ("warn", "carry", "block")
+
+class _TargetsOrCommand(click.Group):
+    """A command with targets, or one of its subcommands when the first word is its name."""
+
+    allow_interspersed_args = True
+    _WORDS = "builder.audit.subcommand"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.meta[self._WORDS] = args
+            return []
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        words: list[str] | None = ctx.meta.pop(self._WORDS, None)
+        if words is None:
+            return click.Command.invoke(self, ctx)
+        # Beside this context rather than below it, so that its usage does not name this command's targets.
+        name = f"{ctx.info_name} {words[0]}"
+        with self.commands[words[0]].make_context(name, words[1:], parent=ctx.parent) as own:
+            return own.command.invoke(own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return click.Command.collect_usage_pieces(self, ctx)
 
 
-@click.command(name="audit", help="Find what in wheels belongs to another backend.")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
+@click.command(
+    "audit",
+    cls=_TargetsOrCommand,
+    commands=[merge, pull, push],
+    no_args_is_help=False,
+    short_help="Find what in wheels belongs to another backend.",
+)
+@click.argument("targets", nargs=-1, metavar="TARGET…")
 @click.option("--backend", default=None, help="The backend whose image the wheels are for; a lock says its own.")
 @click.option(
     "--format",
@@ -68,6 +99,23 @@ _LEVELS = ("warn", "carry", "block")
     help="Report only what the audited lock adds to this one.",
 )
 @click.option("--full", is_flag=True, help="Read a requirement's whole wheel even when its metadata blocks already.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Sweep: write a line of JSON for each wheel, in bounded memory; taken up again where it broke off.",
+)
+@click.option("--shard", default="1/1", metavar="I/N", help="Of a sweep, do only part I of N.")
+@click.option(
+    "--targets",
+    "listed",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
+    default=None,
+    metavar="FILE",
+    help="Of a sweep, a file with more targets, one a line; - reads them from stdin.",
+)
+@click.option("--newest", is_flag=True, help="Of an index, audit only each project's newest version.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
 @plain_http_option
 @shared_options
@@ -86,16 +134,25 @@ def command(
     diff: bool,
     against: Path | None,
     full: bool,
+    results: Path | None,
+    shard: str,
+    listed: Path | None,
+    newest: bool,
     jobs: int | None,
     plain_http: bool,
 ) -> int:
-    """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
-    such as catboost==1.2.8. A lock and an image are audited alone.
+    """Find what in wheels belongs to another backend.
+
+    TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
+    such as catboost==1.2.8. A lock and an image are audited alone. A sweep (--results) takes wheels, folders,
+    requirements and the URLs of indexes, of their project pages and of wheels, as many as there are.
     """
     from builder.audit.audit import audit_lock, audit_wheels, load_rules
     from builder.audit.environment import marker_environment
     from builder.audit.peek import peek
     from builder.audit.policy import load_exceptions
+    from builder.audit.sources import Fit
+    from builder.audit.sweep import Question
     from builder.lock.files import read_lock
     from builder.names import parse_backend
     from builder.report.places import lock_places
@@ -111,6 +168,38 @@ def command(
     waived, translations = _of_project(project, targets, backend)
     waived += load_exceptions(exceptions) if exceptions else ()
     today = datetime.now(tz=UTC).date()
+    if results is not None:
+        if diff or against or output not in (None, "text", "json"):
+            raise BadInput(
+                "--results goes with none of --diff, --against and --format", why="a sweep has lines, and a summary"
+            )
+        return sweep(
+            console,
+            targets,
+            results=results,
+            shard=shard,
+            listed=listed,
+            newest=newest,
+            question=Question(
+                backend=backend,
+                fit=Fit(python=python, arch=arch, glibc=glibc),
+                exceptions=waived,
+                translations=translations,
+                today=today,
+                full=full,
+            ),
+            store=store,
+            fail_on=fail_on,
+            jobs=jobs,
+        )
+    if shard != "1/1" or listed is not None or newest or any(_is_url(target) for target in targets):
+        raise BadInput(
+            "this is a sweep, and --results is missing",
+            why="--shard, --targets, --newest and URLs are for many wheels, whose results do not fit a report",
+            fix="add --results FILE",
+        )
+    if not targets:
+        raise BadInput("no target", fix="name a wheel, a folder, a lock, an image or a requirement")
 
     def lock_report(path: Path) -> AuditReport:
         lock = read_lock(path)
@@ -236,6 +325,10 @@ def _is_lock(target: str) -> bool:
     return target.endswith(".toml")
 
 
+def _is_url(target: str) -> bool:
+    return target.startswith(("http://", "https://"))
+
+
 def _is_image(target: str) -> bool:
     """`oci:DIR`, `host/name`, `host:5000/name:tag` — and no requirement such as `name @ https://…`, file or folder."""
     if target.startswith("oci:"):
@@ -262,7 +355,7 @@ def _audit_image(
     from builder.registry import find_image
 
     reference = parse_ref(target)
-    repository = open_reference(console, reference, plain_http=plain_http)
+    repository = open_reference(console, reference, plain_http=plain_http, mirrors=True)
     return audit_image(
         repository,
         find_image(reference, repository).digest,

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "matrix": ("builder.cli.matrix", "Compatibility tables: check, list, show, explain, solve."),
     "node": ("builder.cli.node", "Node classes: probe this machine, list and show the known ones."),
     "lock": ("builder.cli.lock", "Decide and write the hashed lock of one backend."),
+    "base": ("builder.cli.base", "Base images: is one fit for a backend and a lock?"),
     "audit": ("builder.cli.audit", "Find what in wheels belongs to another backend."),
     "dockerfile": ("builder.cli.dockerfile", "Print the Dockerfile of one backend."),
     "build": ("builder.cli.build", "Lock, audit, assemble, prove, smoke-test and publish an image."),
@@ -28,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prove": ("builder.cli.prove", "Prove statically that an image loads on a node class."),
     "smoke": ("builder.cli.smoke", "Run the checks inside an image."),
     "publish": ("builder.cli.publish", "Publish an image and its evidence under its version tag."),
+    "sign": ("builder.cli.sign", "Sign all evidence of an image with a private key."),
     "promote": ("builder.cli.promote", "Move a node class's tag to an image that passed on that class."),
     "rollback": ("builder.cli.rollback", "Move a node class's tag back to the image before."),
     "pick": ("builder.cli.pick", "Print the digest that a node should run."),
@@ -76,6 +78,20 @@ def cli() -> None:
     """One Python service, one locked, audited image per accelerator backend."""
 
 
+class Interrupted(BuilderError):
+    """Ctrl-C."""
+
+    kind = "interrupted"
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__(
+            "interrupted",
+            why="Ctrl-C; no tag names anything unfinished, and what was finished is kept",
+            fix="run it again to go on",
+        )
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Errors are printed the way the command line asked for."""
     as_json = "--json" in args
@@ -98,8 +114,7 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as error:
         return _report(BadInput(error.format_message()), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        sys.stderr.write("interrupted; nothing was published, finished downloads are kept\n")
-        return 130
+        return _report(Interrupted(), as_json=as_json)
     except BrokenPipeError:
         # what is still buffered goes nowhere, instead of failing once more when the interpreter ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

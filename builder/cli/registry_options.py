@@ -49,8 +49,8 @@ def expect_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def open_reference(console: Console, reference: Reference, *, plain_http: bool) -> Repository:
-    """The repository of a reference, with this process's environment."""
+def open_reference(console: Console, reference: Reference, *, plain_http: bool, mirrors: bool = False) -> Repository:
+    """The repository of a reference, with this process's environment; by way of its `mirrors` when it is only read."""
     from builder.registry import open_repository
 
     return open_repository(
@@ -58,6 +58,7 @@ def open_reference(console: Console, reference: Reference, *, plain_http: bool) 
         environ=os.environ,
         offline=console.offline,
         plain_http=True if plain_http else None,
+        mirrors=mirrors,
         reporter=console,
     )
 

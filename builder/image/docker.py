@@ -28,13 +28,15 @@ from builder.image.docker_archive import SavedImage, load_stream, plain_layer
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import Dockerfile, copy_paths, local_base, local_name, render
 from builder.image.install import Venv
+from builder.image.layers import layer_source
+from builder.image.packing import refuse_packing
 from builder.image.values import VENV, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
 from builder.lock.values import Lock
 from builder.names import Digest, Platform, Reference
 from builder.project.values import CopyRule, Project
 from builder.registry.manifests import canonical_json
-from builder.registry.values import BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store, disk_errors
 
 __all__ = ["assemble_docker", "base_archive", "hand_over", "load_base", "scratch_folder", "write_context"]
@@ -63,6 +65,7 @@ def assemble_docker(
     The image stays in the engine too, as `NAME:BACKEND`. Arguments and result are those of the built-in engine's
     `assemble`; `docker` is the engine.
     """
+    refuse_packing(plan.project.image, "docker")
     shadowed_paths(wheel_files(plan), Venv(root=VENV, python=plan.lock.python), store)
     base = base_image(plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository)
     load_base(docker, plan.lock, base, reporter=reporter)
@@ -215,8 +218,7 @@ def hand_over(
     for layer, blob in zip(base.layers, base.sources, strict=True):
         target.put_blob(layer.descriptor, blob)
     for layer in own:
-        if layer.path is not None:
-            target.put_blob(layer.descriptor, FileSource(layer.path, immutable=True))
+        target.put_blob(layer.descriptor, layer_source(layer, store))
     config = canonical_json(_config(plan, image.config, base, layers))
     descriptor = Descriptor(media_type=MediaType.CONFIG, digest=Digest.of(config), size=len(config))
     target.put_blob(descriptor, BytesSource(config))

@@ -17,13 +17,15 @@ from builder.image.base_layers import BaseImage, base_image
 from builder.image.config import config_json, manifest_annotations
 from builder.image.conflicts import shadowed_paths
 from builder.image.install import Venv
+from builder.image.layers import layer_source
+from builder.image.packing import Packing
 from builder.image.plan import Limits, WheelSize, group_title, group_wheels
 from builder.image.splice import WheelFile, skeleton_layer, wheel_layer
 from builder.image.values import VENV, BuiltFrom, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
 from builder.names import Digest, Reference, RegistryRef
 from builder.registry.manifests import canonical_json
-from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BlobSource, BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store
 
 __all__ = ["assemble"]
@@ -50,6 +52,7 @@ def assemble(
     `reference` names the target in the result, and lets layers of a base in the same registry be mounted;
     `open_repository` is needed for an OCI base. Same inputs, same digest.
     """
+    packing = Packing.of(plan.project.image)
     with ThreadPoolExecutor(_PUSHES, thread_name_prefix="push") as pool:
         pending: list[Future[bool]] = []
 
@@ -58,7 +61,13 @@ def assemble(
 
         try:
             base = base_image(
-                plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository
+                plan.lock.base,
+                plan.lock.arch,
+                store,
+                reporter,
+                offline=offline,
+                open_repository=open_repository,
+                packing=packing,
             )
             mount_from = _mount_from(base, reference)
             for layer, source in zip(base.layers, base.sources, strict=True):
@@ -89,6 +98,7 @@ def _own_layers(
 ) -> tuple[Layer, ...]:
     """Environment, wheels, application: made in a few threads, pushed as each is ready, returned in stacking order."""
     venv = Venv(root=VENV, python=plan.lock.python)
+    packing = Packing.of(plan.project.image)
     wheels = wheel_files(plan)
     shadowed = shadowed_paths(wheels, venv, store)
     by_file = {wheel.file: wheel for wheel in wheels}
@@ -100,7 +110,7 @@ def _own_layers(
     total = sum(item.size for item in sizes)
 
     def wheel_job(group: tuple[WheelFile, ...]) -> Layer:
-        layer = wheel_layer(group, venv, store, title=_title(group), left_out=shadowed)
+        layer = wheel_layer(group, venv, store, title=_title(group), left_out=shadowed, packing=packing)
         advance(sum(wheel.path.stat().st_size for wheel in group))
         return layer
 
@@ -108,22 +118,20 @@ def _own_layers(
         reporter.task("layers", total=total) as advance,
         ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="layer") as pool,
     ):
-        jobs: list[Future[Layer]] = [pool.submit(skeleton_layer, venv, plan.lock.base.python_path, store)]
+        jobs: list[Future[Layer]] = [pool.submit(skeleton_layer, venv, plan.lock.base.python_path, store, packing)]
         jobs += [pool.submit(wheel_job, group) for group in groups]
-        apps = pool.submit(app_layers, plan.project, store)
+        apps = pool.submit(app_layers, plan.project, store, packing)
         try:
-            own = [_pushed(job.result(), push) for job in jobs]
-            own += [_pushed(layer, push) for layer in apps.result()]
+            own = [_pushed(job.result(), push, store) for job in jobs]
+            own += [_pushed(layer, push, store) for layer in apps.result()]
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return tuple(own)
 
 
-def _pushed(layer: Layer, push: _Push) -> Layer:
-    if layer.path is None:
-        raise ValueError("a layer made here has a file")
-    push(layer, FileSource(layer.path, immutable=True), None)
+def _pushed(layer: Layer, push: _Push, store: Store) -> Layer:
+    push(layer, layer_source(layer, store), None)
     return layer
 
 

@@ -9,6 +9,7 @@ from builder.base.resolve import OpenRepository
 from builder.events import Reporter
 from builder.image.app import rule_files
 from builder.image.base_layers import base_sizes
+from builder.image.packing import Packing
 from builder.image.plan import Limits, WheelSize, group_title, group_wheels
 from builder.image.values import BuiltImage
 from builder.lock.values import Lock
@@ -84,7 +85,13 @@ def preview(
     base = [
         PlannedLayer(title=title, size=size, exact=exact)
         for title, size, exact in base_sizes(
-            lock.base, lock.arch, store, reporter, offline=offline, open_repository=open_repository
+            lock.base,
+            lock.arch,
+            store,
+            reporter,
+            offline=offline,
+            open_repository=open_repository,
+            packing=Packing.of(project.image),
         )
     ]
     titles = {package.file: f"{package.name} {package.version}" for package in lock.packages}

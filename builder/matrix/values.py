@@ -161,6 +161,8 @@ class BackendSpec:
     """Whether the wheels need libraries that only the vendor's base image has."""
     default_chip: str | None
     """Chip tag of the base image when no node class says which."""
+    wheels: str | None
+    """Where the wheels come from that no index has, and how a lock finds them; one sentence."""
     labels: tuple[Label, ...]
     indexes: tuple[IndexRow, ...]
     runtime: Runtime

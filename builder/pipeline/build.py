@@ -293,7 +293,7 @@ def _assemble(
             reporter=work.reporter,
             reference=workbench,
             open_repository=partial(
-                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+                open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter
             ),
             offline=work.offline,
         )
@@ -312,7 +312,7 @@ def _preview(project: Project, lock: Lock, options: BuildOptions, work: Work) ->
         package.file: fetched[package.file].stat().st_size if package.size is None else package.size
         for package in lock.packages
     }
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter)
     return preview(
         project,
         lock,

@@ -36,7 +36,7 @@ from builder.registry.manifests import (
 )
 from builder.registry.session import Session
 from builder.registry.upload import CHUNK_SIZE, begin, upload
-from builder.registry.values import BlobSource, Descriptor, Manifest
+from builder.registry.values import BlobSource, Descriptor, FileSource, Manifest
 from builder.store import CorruptBlob
 
 __all__ = ["Remote"]
@@ -282,14 +282,19 @@ class Remote:
             if mounted:
                 self._present.add(descriptor.digest)
                 return False
-        upload(
-            self._session,
-            descriptor,
-            source,
-            location=location,
-            reporter=self._reporter,
-            chunk_size=self._chunk_size,
-        )
+        try:
+            upload(
+                self._session,
+                descriptor,
+                source,
+                location=location,
+                reporter=self._reporter,
+                chunk_size=self._chunk_size,
+            )
+        except CorruptBlob as error:
+            if isinstance(source, FileSource) and source.immutable:
+                raise source.damaged(descriptor.digest) from error
+            raise
         self._present.add(descriptor.digest)
         return True
 

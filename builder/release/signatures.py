@@ -22,9 +22,10 @@ from builder.release.intoto import parse_statement, subjects
 from builder.release.values import EvidenceType
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
     from securesystemslib.signer import Key
 
-__all__ = ["PublicKey", "SignedPayload", "read_key", "signed_payloads"]
+__all__ = ["PublicKey", "SignedPayload", "missing_extra", "public_key", "read_key", "signed_payloads"]
 
 _LIMIT = 64 << 20
 """Bytes of an envelope that are read at most."""
@@ -67,27 +68,39 @@ class SignedPayload:
 def read_key(path: Path) -> PublicKey:
     """A public key from a PEM file: Ed25519, ECDSA or RSA."""
     try:
-        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
-        from securesystemslib.signer import SSlibKey
     except ImportError as error:
-        raise BadInput(
-            "signatures cannot be checked here",
-            why=f"the package {error.name} is not installed",
-            fix="install builder with its extra: pip install 'builder[signatures]'",
-        ) from error
+        raise missing_extra("signatures cannot be checked here", error) from error
     try:
-        key = load_pem_public_key(path.read_bytes())
-        schemes = ("rsassa-pss-sha256", "rsa-pkcs1v15-sha256") if isinstance(key, RSAPublicKey) else (None,)
-        ways = tuple(SSlibKey.from_crypto(key, scheme=scheme) for scheme in schemes)
-    except (OSError, ValueError) as error:
+        return public_key(path.name, load_pem_public_key(path.read_bytes()))
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise BadInput(
             f"cannot read the public key {path}",
             why=str(error),
             fix="give a PEM file with an Ed25519, ECDSA or RSA public key",
             where=where_path(path),
         ) from error
-    return PublicKey(name=path.name, ways=ways)
+
+
+def public_key(name: str, key: PublicKeyTypes) -> PublicKey:
+    """A key with all the ways it may sign; ValueError for an algorithm that securesystemslib does not know."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+        from securesystemslib.signer import SSlibKey
+    except ImportError as error:
+        raise missing_extra("signatures cannot be checked here", error) from error
+    schemes = ("rsassa-pss-sha256", "rsa-pkcs1v15-sha256") if isinstance(key, RSAPublicKey) else (None,)
+    return PublicKey(name=name, ways=tuple(SSlibKey.from_crypto(key, scheme=scheme) for scheme in schemes))
+
+
+def missing_extra(what: str, error: ImportError) -> BadInput:
+    """What to raise when the packages for signatures are not installed."""
+    return BadInput(
+        what,
+        why=f"the package {error.name} is not installed",
+        fix="install builder with its extra: pip install 'builder[signatures]'",
+    )
 
 
 def signed_payloads(repository: Repository, image: Digest, keys: Sequence[PublicKey]) -> tuple[SignedPayload, ...]:

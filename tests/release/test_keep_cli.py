@@ -13,7 +13,9 @@ from builder.registry import Layout, open_repository
 from builder.registry.manifests import canonical_json
 from builder.registry.values import Manifest, MediaType
 from builder.release.evidence import attach
+from builder.release.records import promotion_draft
 from builder.release.statements import audit_draft, smoke_draft
+from builder.release.values import PromotionRecord
 from tests.conftest import RunBuilder
 from tests.registry.samples import image
 from tests.release import samples
@@ -87,6 +89,31 @@ def test_a_tag_moves_only_when_that_is_asked_for(run_builder: RunBuilder, layout
     assert (done.returncode, found["verdict"], found["kind"]) == (1, "refused", "tag-taken")
     moved = document(run_builder("copy", "oci:dist:two", "oci:out:1", "--move-tag", "--json"), "copy")
     assert (moved["digest"], moved["tags"]) == (str(two.digest), ["1"])
+
+
+@pytest.mark.parametrize("more", [[], ["--move-tag"]])
+def test_the_tag_of_a_node_class_is_not_copied(run_builder: RunBuilder, layout: Layout, more: list[str]) -> None:
+    image(layout, text="one", tag="one")
+    made = with_evidence(layout, "two", "two")
+    for name in (samples.NODE_CLASS, "pool-of-our-own"):
+        record = PromotionRecord(
+            image=made.digest,
+            node_class=name,
+            action="promote",
+            sequence=1,
+            history=(),
+            replaced=None,
+            evidence=(),
+            when="2026-02-01T00:00:00Z",
+        )
+        attach(layout, made.descriptor, (promotion_draft(record, name="demo"),))
+        layout.move_tag(name, made.digest, expected=None)
+        for words in ([f"oci:dist:{name}", "oci:out"], ["oci:dist:one", f"oci:dist:{name}"]):
+            said = error(run_builder("copy", *words, *more, "--json"), 1)
+            assert "moves only by promotion" in said["why"]
+            assert f"--node-class {name}" in said["fix"]
+    assert layout.resolve(samples.NODE_CLASS) == layout.resolve("two")
+    assert document(run_builder("copy", f"oci:dist:{samples.NODE_CLASS}", "oci:out:2", "--json"), "copy")["evidence"]
 
 
 def test_what_is_not_there_is_not_copied(run_builder: RunBuilder, layout: Layout) -> None:

@@ -118,7 +118,7 @@ def parse_backend_file(text: str, path: Path) -> tuple[BackendSpec | None, tuple
 
 
 def _label(reader: _Reader) -> Label:
-    reader.known(("package", "arch", "label", "required"))
+    reader.known(("package", "arch", "label", "required", "since"))
     arch = reader.text("arch") or ""
     if arch and arch not in ARCHES:
         reader.fault(f"unknown architecture {arch!r}", "arch", did_you_mean(arch, ARCHES))
@@ -127,6 +127,7 @@ def _label(reader: _Reader) -> Label:
         arch=arch,
         label=reader.text("label") or "",
         required=reader.flag("required") if "required" in reader.data else True,
+        since=reader.text("since", required=False),
     )
 
 

@@ -44,10 +44,16 @@ def normalise_system(text: str) -> str:
 
     WSL is a system of its own, whatever distribution runs in it: its driver is the Windows one.
     """
-    name = re.sub(r"[-_:/]", " ", text.strip().lower())
+    text = text.strip().lower()
+    if pretty := re.search(r'pretty_name="?([^"\n]+)', text):
+        text = pretty[1]
+    elif fields := dict(re.findall(r'\b(id|version_id)="?([^"\s]+)', text)):
+        text = f"{fields.get('id', '')} {fields.get('version_id', '')}"  # /etc/os-release
+    name = re.sub(r"[-_:/]", " ", text)
     if re.search(r"\bwsl ?2?\b|windows subsystem for linux", name):
         return "wsl"
-    name = _CODENAMES.get(_DECORATION.sub("", name).strip(), name)
+    code = re.sub(r"^(?:debian|ubuntu) ", "", _DECORATION.sub("", name).strip())
+    name = _CODENAMES.get(code, name)
     for spelling, alias in _ALIASES:
         found = re.sub(rf"^(?:{spelling})(?![a-z])", alias, name)
         if found != name:

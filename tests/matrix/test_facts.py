@@ -407,7 +407,7 @@ FACTS: list[tuple[str, str, Verdict, str]] = [
     ("cpu", "torch=2.15.0+cpu; python=3.10", "unsupported", "framework-python"),
     ("cpu", "os=alpine 3.22; torch=2.13.0+cpu", "unsupported", "framework-libc"),
     ("cpu", "torch=2.13.0; arch=x86_64", "unsupported", "framework-label"),
-    ("cpu", "torch=2.13.0; arch=aarch64", "supported", "framework-machine"),
+    ("cpu", "torch=2.13.0; arch=aarch64", "unsupported", "framework-label"),
 ]
 
 

@@ -176,6 +176,14 @@ def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> 
     if scheme == "jit":
         why = f"{describe(row)} has no code for {target} ({carried}); it is compiled at first use, a slow start"
         return RuleVerdict(rule="framework-target", verdict="supported", why=why, source=row.source.text)
+    if target.endswith("-generic"):
+        return RuleVerdict(
+            rule="framework-target",
+            verdict="unknown",
+            why=f"{target} is a name for code, which rocminfo lists beside a device's own: no device is called so",
+            source="LLVM AMDGPU usage guide; rocminfo of ROCm 10",
+            fix="the target of the device itself, e.g. gfx942",
+        )
     unsure = covers(scheme, row.texts("targets_unsure") or (), target)
     if unsure is not None:
         why = f"{describe(row)} carries {carried}; for {unsure} the sources differ ({row.note})"

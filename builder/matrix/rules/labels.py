@@ -28,6 +28,8 @@ def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
         if version is None or not label.required:
             continue
         public = Version(version.public)
+        if label.since is not None and public < Version(label.since):
+            continue
         if version.local is not None and version.local != label.label:
             return RuleVerdict(
                 rule="framework-label",
@@ -46,7 +48,7 @@ def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
                 fix=f"{label.package}=={public}+{label.label}",
             )
         if question.machine == label.arch:
-            why = f"{label.package} {asked} is the build {backend.name} needs on {label.arch}"
+            why = f"{label.package} {asked} is the build that {backend.name} needs on {label.arch}"
             return RuleVerdict(rule="framework-label", verdict="supported", why=why, source=backend.spec.source)
     return _foreign_build(question, backend)
 

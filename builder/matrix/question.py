@@ -35,6 +35,7 @@ KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "ker
 
 SETTINGS = (
     "driver-compat-ids",
+    "feature",
     "neff-target",
     "framework-pjrt-api",
     "hsa-override-gfx-version",

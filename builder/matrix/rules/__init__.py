@@ -16,6 +16,7 @@ from builder.matrix.rules.devices import (
     toolkit_target,
 )
 from builder.matrix.rules.driver import device_driver, driver_floor, driver_window
+from builder.matrix.rules.features import package_feature
 from builder.matrix.rules.forward import forward_compatibility
 from builder.matrix.rules.frameworks import (
     framework_libc,
@@ -110,6 +111,9 @@ RULES: tuple[Rule, ...] = (
     Rule(name="release-members", keys=("packages",), kinds=("release",), check=release_members),
     Rule(name="shared-packages", keys=("packages",), kinds=("set",), check=shared_packages),
     Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known),
+    Rule(
+        name="package-feature", keys=("packages", "settings"), kinds=("about",), check=package_feature, asked_only=True
+    ),
     Rule(name="package-pins", keys=("packages",), kinds=("pins",), check=package_pins),
     Rule(
         name="forward-compatibility",

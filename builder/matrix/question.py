@@ -36,6 +36,7 @@ SETTINGS = (
     "neff-target",
     "framework-pjrt-api",
     "hsa-override-gfx-version",
+    "image",
     "neff-features",
     "nvidia-require-cuda",
     "plugin-pjrt-api",

@@ -172,6 +172,22 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 },
                 required=("reference",),
             ),
+            # Forms of the names of makers' images, and what a name tells of what is in one.
+            _kind(
+                "image",
+                {
+                    "form": "text",
+                    "toolkits": "specifiers",
+                    "systems": "texts",
+                    "system": "text",
+                    "chip": "text",
+                    "holds": "text",
+                    "listed": "flag",
+                    "asks_cuda": "flag",
+                },
+                required=("form",),
+                partial_key=True,
+            ),
             # What holds, or does not, under conditions: footnotes, floors, lists of what a maker supports.
             _kind(
                 "limit",

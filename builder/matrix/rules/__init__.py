@@ -24,6 +24,7 @@ from builder.matrix.rules.frameworks import (
     framework_python,
     framework_set,
 )
+from builder.matrix.rules.images import image_contents, image_requirement
 from builder.matrix.rules.members import (
     framework_parts,
     package_known,
@@ -140,6 +141,8 @@ RULES: tuple[Rule, ...] = (
         speaks=_is_amd,
         asked_only=True,
     ),
+    Rule(name="image", keys=("settings",), kinds=("image",), check=image_contents),
+    Rule(name="require-cuda", keys=("settings", "driver"), kinds=("image",), check=image_requirement, asked_only=True),
     Rule(name="runtime-compat", keys=("settings",), kinds=("set",), check=runtime_compat),
     Rule(name="neff-features", keys=("settings",), kinds=("set",), check=neff_features),
     Rule(name="pjrt-api", keys=("settings",), kinds=("set",), check=pjrt_api),

@@ -1,11 +1,10 @@
-"""Files inside files, one level deep: archives and packed files among a wheel's members, ELF files as base64 text."""
+"""Files inside files, one level deep: archives among a wheel's members, and ELF files written as base64 text."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import bz2
-import gzip
 import io
 import lzma
 import re
@@ -15,10 +14,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import IO
 
 import zstandard
-from isal import isal_zlib
+from isal import igzip, isal_zlib
+
+from builder.inflate import InflateError
 
 __all__ = [
     "ARCHIVE_LIMIT",
@@ -48,11 +49,13 @@ _MAGICS = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"]\x00\x00", "xz"),
+    (b"]\x00\x00", "xz"),  # the older container of the same compression
 )
 _ZIP_END = b"PK\x05\x06"
+_ZIP_TAIL = 65_600
+"""The end record of a zip archive with the longest comment, in bytes (APPNOTE 4.3.16)."""
 _ZLIB_LEVELS = b"\x01\x5e\x9c\xda"
-_STEP = 1 << 20
+_HEAD = tarfile.BLOCKSIZE
 _CONDA_PART = re.compile(r"(pkg|info)-[^/]+\.tar\.zst")
 _ELF_TEXT = re.compile(rb"f0VMRg[EI][BC]AQ[A-Za-z0-9+/=\s\\\"']{80,}")
 """Base64 of an ELF header, either class, either byte order; quotes and newlines of a source may stand between."""
@@ -94,7 +97,7 @@ class MemoryFile:
 
 
 def archive_kind(head: bytes) -> str | None:
-    """`zip`, `tar`, or the name of a compression (what is inside may be a tar archive or one file)."""
+    """`zip`, `tar`, or the compression of what may turn out to be a tar or a single file."""
     if head[_TAR_MARK] == b"ustar":
         return "tar"
     if head[:1] == b"x" and head[1:2] and head[1] in _ZLIB_LEVELS and _inflates(head):
@@ -104,7 +107,7 @@ def archive_kind(head: bytes) -> str | None:
 
 def has_archive_behind(data: bytes) -> bool:
     """Whether a file that starts as something else ends as a zip archive, as programs packed by zipapp do."""
-    return data.rfind(_ZIP_END, max(0, len(data) - 65_600)) >= 0
+    return data.rfind(_ZIP_END, max(0, len(data) - _ZIP_TAIL)) >= 0
 
 
 def _inflates(head: bytes) -> bool:
@@ -119,12 +122,12 @@ def _inflates(head: bytes) -> bool:
 def inner_files(name: str, data: bytes, kind: str) -> Iterator[MemoryFile]:
     """The files of an archive, each at most 64 MiB, 256 MiB together; raises `BadArchive` where it cannot go on.
 
-    A compressed file that is no tar is one file, and only looked at when it is an ELF file. A conda package is a zip
-    around compressed tars (CEP 2022-02-01, "conda package format v2"), which count as one level.
+    A compressed file that is no tar is one file. A conda package is a zip around compressed tars, which count as one
+    level (CEP 2022-02-01, "conda package format v2").
     """
     left = _TOTAL_LIMIT
     try:
-        for number, (inner, content) in enumerate(_zip(data) if kind == "zip" else _unpacked(data, kind)):
+        for number, (inner, content) in enumerate(_zip(data) if kind == "zip" else _unpacked(io.BytesIO(data), kind)):
             left -= len(content)
             if left < 0 or number >= _MOST_FILES:
                 raise BadArchive("more content than is looked at")
@@ -133,92 +136,75 @@ def inner_files(name: str, data: bytes, kind: str) -> Iterator[MemoryFile]:
                 raise BadArchive(f"{inner} is larger than {_INNER_LIMIT} bytes and was cut off there")
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise BadArchive(str(error)) from error
-    except (zstandard.ZstdError, struct.error, ValueError, OverflowError) as error:
+    except (zstandard.ZstdError, InflateError, igzip.BadGzipFile, struct.error, OverflowError) as error:
         raise BadArchive(str(error)) from error
     except (NotImplementedError, RuntimeError) as error:  # zipfile, for methods it lacks and for encrypted members
         raise BadArchive(str(error)) from error
-
-
-def _unpacked(data: bytes, kind: str) -> Iterator[tuple[str, bytes]]:
-    """The members of a tar archive under a compression, or the one file that is there instead."""
-    stream = _Bounded(_opened(data, kind))
-    first = stream.read(512)
-    stream.back(first)
-    if not first:
-        raise BadArchive("it breaks off before its first block")
-    if first[_TAR_MARK] != b"ustar" and not _is_old_tar(first):
-        yield "content", stream.read(_INNER_LIMIT)
-        return
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            source = archive.extractfile(member) if member.isreg() else None
-            if source is not None:
-                yield member.name, source.read(_INNER_LIMIT)
-
-
-class _Readable(Protocol):
-    """What is asked of an inflating stream."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
-
-
-def _opened(data: bytes, kind: str) -> _Readable:
-    raw = io.BytesIO(data)
-    if kind == "gzip":
-        return gzip.GzipFile(fileobj=raw)
-    if kind == "bzip2":
-        return bz2.BZ2File(raw)
-    if kind == "xz":
-        return lzma.LZMAFile(raw)
-    if kind == "zstd":
-        inflater = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-        return inflater.stream_reader(raw, read_across_frames=True)
-    if kind == "zlib":
-        return io.BytesIO(zlib.decompressobj().decompress(data, _INNER_LIMIT))
-    return raw
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that ends with an error where an archive holds more than anybody looks at."""
-
-    def __init__(self, source: _Readable) -> None:
-        self._source = source
-        self._left = _TOTAL_LIMIT
-        self._back = b""
-
-    def back(self, data: bytes) -> None:
-        """Give back what was read, to be read again."""
-        self._back = data + self._back
-
-    def read(self, size: int = -1) -> bytes:
-        """`size` bytes, fewer at the end only."""
-        parts = [self._back[:size]]
-        self._back = self._back[size:]
-        wanted = size - len(parts[0])
-        while wanted > 0 and (part := self._source.read(min(wanted, _STEP))):
-            parts.append(part)
-            wanted -= len(part)
-            self._left -= len(part)
-            if self._left < 0:
-                raise BadArchive("more content than is looked at")
-        return b"".join(parts)
 
 
 def _zip(data: bytes) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         conda = "metadata.json" in archive.namelist()
         for info in archive.infolist():
-            if info.is_dir():
+            if info.filename.endswith("/"):  # `is_dir` fails where there is no name
                 continue
             with archive.open(info) as file:
                 if conda and _CONDA_PART.fullmatch(info.filename):
-                    yield from (
-                        (f"{info.filename}/{inner}", content)
-                        for inner, content in _unpacked(file.read(_INNER_LIMIT), "zstd")
-                    )
+                    yield from ((f"{info.filename}/{inner}", content) for inner, content in _unpacked(file, "zstd"))
                 else:
                     yield info.filename, file.read(_INNER_LIMIT)
+
+
+def _unpacked(data: IO[bytes], kind: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a tar, or the one file that was compressed."""
+    plain = io.BufferedReader(_Forwards(_opened(data, kind)), _HEAD)
+    head = plain.peek(_HEAD)[:_HEAD]
+    if not head:
+        raise BadArchive("it breaks off before its first block")
+    if head[_TAR_MARK] != b"ustar" and not _is_old_tar(head):
+        yield "content", plain.read(_INNER_LIMIT)
+        return
+    with tarfile.open(fileobj=plain, mode="r|") as archive:
+        for member in archive:
+            source = archive.extractfile(member) if member.isreg() else None
+            if source is not None:
+                yield member.name, source.read(_INNER_LIMIT)
+
+
+class _Forwards(io.RawIOBase):
+    """Any stream as one that is read forwards, whose reads may be short, and that ends where nobody looks any more."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        super().__init__()
+        self._source = source
+        self._left = _TOTAL_LIMIT
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+        piece = self._source.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self._left -= len(piece)
+        if self._left < 0:
+            raise BadArchive("more content than is looked at")
+        return len(piece)
+
+
+def _opened(data: IO[bytes], kind: str) -> IO[bytes]:
+    if kind == "gzip":
+        opened: IO[bytes] = igzip.IGzipFile(fileobj=data, mode="rb")  # type: ignore[no-untyped-call,assignment]
+        return opened
+    if kind == "bzip2":
+        return bz2.BZ2File(data)
+    if kind == "xz":
+        return lzma.LZMAFile(data)
+    if kind == "zstd":
+        inflater = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+        return inflater.stream_reader(data, read_across_frames=True)
+    if kind == "zlib":
+        return io.BytesIO(zlib.decompressobj().decompress(data.read(), _INNER_LIMIT))
+    return data
 
 
 def _is_old_tar(head: bytes) -> bool:

@@ -23,6 +23,11 @@ def test_the_small_library_is_one() -> None:
     assert [symbol.name for symbol in symbols] == ["cudaMalloc", "dlopen", "cudaStreamX", "libkit.so"]
 
 
+def test_a_member_without_a_name() -> None:
+    data = next(seeds.archives()).replace(b"b", b"\0")
+    TARGETS["nested"].run(data.replace(b"PK\x01\x02\x14\x03", b"PK\x01\x02\x14\x00"))
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_and_mutations(name: str) -> None:
     target = TARGETS[name]

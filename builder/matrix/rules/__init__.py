@@ -19,13 +19,13 @@ from builder.matrix.rules.driver import device_driver, driver_floor, driver_wind
 from builder.matrix.rules.features import package_feature
 from builder.matrix.rules.forward import forward_compatibility
 from builder.matrix.rules.frameworks import (
-    framework_label,
     framework_libc,
     framework_machine,
     framework_python,
     framework_set,
 )
 from builder.matrix.rules.images import image_contents, image_requirement
+from builder.matrix.rules.labels import framework_label
 from builder.matrix.rules.members import (
     framework_parts,
     package_known,

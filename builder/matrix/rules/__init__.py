@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="framework-parts", keys=("packages",), kinds=("set",), check=framework_parts),
     Rule(name="release-members", keys=("packages",), kinds=("release",), check=release_members),
     Rule(name="shared-packages", keys=("packages",), kinds=("set",), check=shared_packages),
-    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known),
+    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known, toolkit_of_set=True),
     Rule(name="package-pins", keys=("packages",), kinds=("pins",), check=package_pins),
     Rule(
         name="forward-compatibility",

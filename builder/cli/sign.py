@@ -35,7 +35,8 @@ def command(console: Console, image: str, key: Path, password_file: Path | None,
     against the evidence. What the key signed before is not signed again. Check an image before you sign it.
     """
     from builder.registry import find_image
-    from builder.release.signing import read_private_key, sign
+    from builder.registry.dsse import read_private_key
+    from builder.release.signing import sign
 
     private = read_private_key(key, _password(password_file))
     reference = parse_ref(image)

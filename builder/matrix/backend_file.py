@@ -11,7 +11,7 @@ from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.values import BackendSpec, IndexRow, Label, RunLine, Runtime, TargetScheme
 from builder.names import ARCHES
 
-__all__ = ["parse_backend_file"]
+__all__ = ["parse_backend_data", "parse_backend_file", "read_backend_data", "require_spec"]
 
 _TOP = (
     "title",
@@ -85,11 +85,22 @@ class _Reader:
 
 def parse_backend_file(text: str, path: Path) -> tuple[BackendSpec | None, tuple[Fault, ...]]:
     """The backend a file describes, and everything wrong with it; None when there are faults."""
-    faults: list[Fault] = []
     try:
-        top = _Reader(tomllib.loads(text), "", faults, path)
+        data = read_backend_data(text)
     except tomllib.TOMLDecodeError as error:
         return None, (Fault(what=f"not TOML: {error}", where=Where(file=str(path))),)
+    return parse_backend_data(data, path)
+
+
+def read_backend_data(text: str) -> Mapping[str, Any]:
+    """The file's TOML; `tomllib.TOMLDecodeError` when it is none."""
+    return tomllib.loads(text)
+
+
+def parse_backend_data(data: Mapping[str, Any], path: Path) -> tuple[BackendSpec | None, tuple[Fault, ...]]:
+    """The backend that a file's TOML describes, and everything wrong with it; None when there are faults."""
+    faults: list[Fault] = []
+    top = _Reader(data, "", faults, path)
     top.known(_TOP)
     targets = top.text("targets") or "none"
     scheme = next((known for known in _SCHEMES if known == targets), None)

@@ -35,9 +35,11 @@ KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "ker
 
 SETTINGS = (
     "driver-compat-ids",
+    "feature",
     "neff-target",
     "framework-pjrt-api",
     "hsa-override-gfx-version",
+    "image",
     "neff-features",
     "nvidia-require-cuda",
     "plugin-pjrt-api",

@@ -176,6 +176,22 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 },
                 required=("reference",),
             ),
+            # Forms of the names of makers' images, and what a name tells of what is in one.
+            _kind(
+                "image",
+                {
+                    "form": "text",
+                    "toolkits": "specifiers",
+                    "systems": "texts",
+                    "system": "text",
+                    "chip": "text",
+                    "holds": "text",
+                    "listed": "flag",
+                    "asks_cuda": "flag",
+                },
+                required=("form",),
+                partial_key=True,
+            ),
             # What holds, or does not, under conditions: footnotes, floors, lists of what a maker supports.
             _kind(
                 "limit",
@@ -281,6 +297,29 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 },
                 required=("name", "backend", "arch"),
                 words={"arch": ("x86_64", "aarch64")},
+            ),
+            # What makes an engine of one kind valid, a property a row; read by builder.cache.
+            _kind(
+                "engine-key",
+                {
+                    "property": "text",
+                    "group": "text",
+                    "class": "text",
+                    "rule": "text",
+                    "form": "text",
+                    "by": "text",
+                    "limits": "texts",
+                    "ignore": "texts",
+                    "default": "text",
+                    "node": "text",
+                    "why": "text",
+                    "cost": "text",
+                },
+                required=("property", "group", "class", "rule", "why"),
+                words={
+                    "group": ("model", "option", "builder", "device", "env", "format"),
+                    "class": ("hard", "soft", "forgotten"),
+                },
             ),
             # Facts that are shown and cited, and read by no rule yet.
             _kind("fact", {}, required=(), partial_key=True),

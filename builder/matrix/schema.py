@@ -77,6 +77,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "python_unsure": "texts",
                     "requires_python": "text",
                     "arch": "texts",
+                    "arch_unsure": "texts",
                     "glibc": "version",
                     "index": "text",
                     "variant": "text",

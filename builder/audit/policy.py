@@ -285,17 +285,7 @@ def _notes(
             )
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
-    computed = [elf.path for elf in facts.elf if elf.can_dlopen and not elf.names]
-    if computed:
-        more = f" and {len(computed) - _SHOWN} more" if len(computed) > _SHOWN else ""
-        yield _note(
-            "computed-dlopen",
-            backend,
-            computed[0],
-            f"unknown: imports dlopen and holds no library's name, so names are made at run time: "
-            f"{', '.join(computed[:_SHOWN])}{more}",
-            chain,
-        )
+    yield from _computed(facts, backend, chain)
     modules: dict[str, list[str]] = {}
     for member in facts.members:
         if member.kind == "spirv":
@@ -310,6 +300,23 @@ def _notes(
             yield _note("unread-archive", backend, member.path, f"unknown content: {member.detail}", chain)
         elif member.kind == "broken-elf":
             yield _note("damaged-elf", backend, member.path, member.detail, chain)
+
+
+def _computed(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
+    """Names of libraries that are made at run time: what they will be cannot be told from the files."""
+    files = [elf for elf in facts.elf if elf.can_dlopen]
+    silent = [(elf.path, elf.path) for elf in files if not elf.names]
+    parts = [(elf.path, f"{elf.path} ({', '.join(elf.parts)})") for elf in files if elf.names and elf.parts]
+    calls = [(use.path, f"{use.path} line {use.line} ({use.name})") for use in facts.python if use.how == "computed"]
+    for why, places in (
+        ("imports dlopen and holds no library's name, so names are made at run time", silent),
+        ("imports dlopen and holds parts of names", parts),
+        ("Python opens a library whose name is made at run time", calls),
+    ):
+        if places:
+            more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+            shown = ", ".join(text for _, text in places[:_SHOWN])
+            yield _note("computed-dlopen", backend, places[0][0], f"unknown: {why}: {shown}{more}", chain)
 
 
 def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, ...]) -> tuple[Finding, Level]:

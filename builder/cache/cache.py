@@ -9,7 +9,6 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -191,6 +190,8 @@ class EngineCache:
                 {made / item.path if item.kind == "folder" else (made / item.path).parent for item in items}
             ):
                 folder.mkdir(parents=True, exist_ok=True)
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(workers()) as pool:
             for _ in pool.map(lambda item: self._write_item(item, made, used_at), items):
                 pass
@@ -319,6 +320,8 @@ def _take_tree(kind: str, source: Path, built_at: str, incoming: Incoming) -> tu
         if copied.found:
             holding_path.append(relative)
         return TreeItem(path=relative, kind="file", size=copied.size, digest=copied.digest, executable=executable)
+
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers()) as pool:
         items += pool.map(take, waiting)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builder.errors import BadInput
 from builder.names import Digest
 from builder.store import disk_errors
 
-__all__ = ["Copied", "copy_hashed", "hash_file", "open_source", "sync_folder", "workers"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+__all__ = ["Copied", "copy_hashed", "hash_file", "open_source", "sync_file", "sync_folder", "workers"]
 
 _CHUNK = 1 << 20
 _OVERLAP = 4 << 20
@@ -51,6 +54,8 @@ def copy_hashed(source: int, target: int, *, search: bytes = b"") -> Copied:
     size = os.fstat(source).st_size
     wanted = search if size <= _SEARCHED else b""
     if size >= _OVERLAP:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as pool:
             return _copy(source, target, wanted, pool)
     return _copy(source, target, wanted, None)
@@ -94,6 +99,12 @@ def _write_all(handle: int, part: memoryview) -> None:
 def hash_file(handle: int) -> Copied:
     """The digest of an open file, read from where it stands."""
     return _copy(handle, -1, b"", None)
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file that somebody wrote to the disk."""
+    with open_source(path) as handle, disk_errors(path):
+        os.fsync(handle)
 
 
 def sync_folder(folder: Path) -> None:

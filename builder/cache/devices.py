@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from builder.node.values import NodeClass
+if TYPE_CHECKING:
+    from builder.node.values import NodeClass
 
 __all__ = ["DEVICE_VALUES"]
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Self
 
-from builder.cache.copying import Copied, copy_hashed, hash_file, open_source, sync_folder
+from builder.cache.copying import Copied, copy_hashed, hash_file, open_source, sync_file, sync_folder
 from builder.cache.locks import take
 from builder.cache.store import EngineStore
 from builder.cache.values import Entry, canonical_json
@@ -103,10 +103,11 @@ class Incoming:
         """Make the entry appear, its parts before it; returns the one that is there, which may be an earlier one.
 
         The first writer of a key wins: two builds of one engine need not give the same bytes, and somebody may use the
-        first. With `replace` it is replaced, or `EntryInUse` is raised. Parts that are here already are written anew:
-        the bytes just digested are certain, those on the disk were read long ago.
+        first. With `replace` it is replaced, or `EntryInUse` is raised. A part that is here already is digested again,
+        and replaced when it is damaged.
         """
         store = self._store
+        sound = self._sound()
         path, marker = store.entry_path(entry.digest), store.marker(entry)
         with store.lock.shared():
             if not replace and (there := _readable(store, entry.digest)) is not None:
@@ -117,14 +118,19 @@ class Incoming:
                     why="another process reads it at this moment",
                     fix="try again when it is done",
                 )
-            moves = [(part, store.part_path(digest)) for digest, part in self._parts.items()]
+            # what was sound a moment ago may have been cleared since; from here on nobody clears
+            moves = [
+                (part, target)
+                for digest, part in self._parts.items()
+                if not (target := store.part_path(digest)).exists() or digest not in sound
+            ]
             folders = {path.parent, marker.parent, *(target.parent for _, target in moves)}
             with disk_errors(store.root):
                 for folder in folders:
                     folder.mkdir(parents=True, exist_ok=True)
                 for part, target in moves:
                     part.replace(target)
-                _create(marker)
+                _create(marker, store.clock())
                 document = self._folder / "entry"
                 _write(document, canonical_json(entry.to_json()) + b"\n", durable=store.durable)
                 if store.durable:
@@ -137,6 +143,17 @@ class Incoming:
         store.forget_failure(entry.digest)
         return entry
 
+    def _sound(self) -> set[Digest]:
+        """Parts that are in the store already, every byte of them as it should be."""
+        found = set()
+        for digest, part in self._parts.items():
+            size = part.stat().st_size
+            if self._store.has_part(digest, size) and not self._store.check_part(digest, size, set_aside=False):
+                found.add(digest)
+                if self._store.durable:
+                    sync_file(self._store.part_path(digest))
+        return found
+
 
 def _readable(store: EngineStore, key: Digest) -> Entry | None:
     try:
@@ -145,8 +162,9 @@ def _readable(store: EngineStore, key: Digest) -> Entry | None:
         return None
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, now: float) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    os.utime(path, (now, now))
 
 
 def _write(path: Path, data: bytes, *, durable: bool) -> None:

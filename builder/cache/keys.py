@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from builder.cache.devices import DEVICE_VALUES
 from builder.cache.forms import spell
@@ -11,7 +12,9 @@ from builder.cache.kinds import EngineKind
 from builder.cache.values import MODEL, EngineKey
 from builder.errors import BadInput, did_you_mean
 from builder.names import Digest
-from builder.node.values import NodeClass
+
+if TYPE_CHECKING:
+    from builder.node.values import NodeClass
 
 __all__ = ["complete_key", "engine_key", "missing_factors"]
 
@@ -58,7 +61,7 @@ def engine_key(
 
 def missing_factors(kind: EngineKind, key: EngineKey) -> tuple[str, ...]:
     """Properties that decide, and that the key does not state."""
-    return tuple(one.name for one in kind.properties.values() if one.required and one.name not in key.factors)
+    return tuple(name for name in kind.required if name not in key.factors)
 
 
 def complete_key(kind: EngineKind, key: EngineKey) -> EngineKey:

@@ -1,27 +1,29 @@
-"""Engine kinds: which properties make an engine of each kind valid. Read from matrices/engines, one table a kind."""
+"""Engine kinds: which properties make an engine of each kind valid. Read from matrices/engines, one table a kind.
+
+The tables have the form of all tables (docs/matrix-tables.md) and are judged by `builder matrix check`. A lookup reads
+one without the rooms that judge it: they would take longer to load than the lookup takes.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from builder import resources
-from builder.cache.devices import DEVICE_VALUES
-from builder.cache.forms import FORMS
-from builder.cache.rules import RULES
-from builder.cache.values import MODEL, Group, Hold
-from builder.errors import BadInput, Fault, Where, did_you_mean
-from builder.matrix.load import load_table_file
-from builder.matrix.tables import Row, Table, parse_table
+from builder.cache.rules import OF_ITSELF
+from builder.cache.values import Group, Hold
+from builder.errors import BadInput, did_you_mean
 
-__all__ = ["EngineKind", "Property", "check_engine_tables", "engine_kind", "kind_names", "kind_of_table"]
+__all__ = ["FOLDER", "GROUPS", "HOLDS", "EngineKind", "Property", "engine_kind", "kind_names"]
 
-_FOLDER = "engines"
-_GROUPS: tuple[Group, ...] = ("model", "option", "builder", "device", "env", "format")
-_HOLDS: tuple[Hold, ...] = ("hard", "soft", "forgotten")
+FOLDER = "engines"
+GROUPS: tuple[Group, ...] = ("model", "option", "builder", "device", "env", "format")
+HOLDS: tuple[Hold, ...] = ("hard", "soft", "forgotten")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +69,10 @@ class EngineKind:
     title: str
     properties: Mapping[str, Property]
     """By name, in the order of the table."""
+    required: tuple[str, ...]
+    """Properties an engine cannot be kept without."""
+    of_itself: bool
+    """Whether a property is judged even when two keys are equal."""
 
     @property
     def environment(self) -> tuple[str, ...]:
@@ -79,116 +85,57 @@ def kind_names(root: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _files(root or resources.matrices_dir())))
 
 
+@lru_cache(maxsize=64)
 def engine_kind(name: str, root: Path | None = None) -> EngineKind:
-    """One kind; `BadInput` with the closest names when there is none."""
+    """One kind, read once; `BadInput` with the closest names when there is none."""
     return _load(name, root or resources.matrices_dir())
 
 
-@lru_cache(maxsize=64)
 def _load(name: str, root: Path) -> EngineKind:
-    path = root / _FOLDER / f"{name}.toml"
+    path = root / FOLDER / f"{name}.toml"
     if path not in _files(root):
         raise BadInput(f"unknown engine kind {name!r}", fix=did_you_mean(name, kind_names(root)))
-    return kind_of_table(load_table_file(path))
+    return _kind(path)
 
 
 def _files(root: Path) -> list[Path]:
-    return sorted((root / _FOLDER).glob("*.toml"))
+    return sorted((root / FOLDER).glob("*.toml"))
 
 
-def kind_of_table(table: Table) -> EngineKind:
-    """The kind that a table describes; `BadInput` when its words are not those of the rules."""
-    faults = _faults(table)
-    if faults:
-        raise BadInput(f"{table.path} describes no engine kind", faults=tuple(faults), fix="builder matrix check")
+def _kind(path: Path) -> EngineKind:
+    """Only read here, not judged: `check_engine_tables` does that, and the tests of this project call it."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        sources = {str(name): str(source["text"]) for name, source in data["sources"].items()}
+        properties = [_property(row, sources) for row in data["rows"]]
+        title = str(data["title"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise BadInput(
+            f"{path} describes no engine kind", why=f"{type(error).__name__}: {error}", fix="builder matrix check tells"
+        ) from error
     return EngineKind(
-        name=table.name,
-        title=table.title,
-        properties=MappingProxyType({one.name: one for one in map(_property, table.rows)}),
+        name=path.stem,
+        title=title,
+        properties=MappingProxyType({one.name: one for one in properties}),
+        required=tuple(one.name for one in properties if one.required),
+        of_itself=any(one.rule in OF_ITSELF for one in properties),
     )
 
 
-def _property(row: Row) -> Property:
+def _property(row: Mapping[str, Any], sources: Mapping[str, str]) -> Property:
+    group = next(group for group in GROUPS if group == row["group"])
     return Property(
-        name=row.text("property") or "",
-        group=next(group for group in _GROUPS if group == row.text("group")),
-        hold=next(hold for hold in _HOLDS if hold == row.text("class")),
-        rule=row.text("rule") or "",
-        form=row.text("form") or "text",
-        by=row.text("by"),
-        limits=row.texts("limits") or (),
-        ignore=row.texts("ignore") or (),
-        default="" if row.text("group") == "env" else row.text("default"),
-        node=row.text("node"),
-        why=row.text("why") or "",
-        cost=row.text("cost") or "",
-        source=row.source.text,
+        name=str(row["property"]),
+        group=group,
+        hold=next(hold for hold in HOLDS if hold == row["class"]),
+        rule=str(row["rule"]),
+        form=str(row.get("form", "text")),
+        by=row.get("by"),
+        limits=tuple(row.get("limits", ())),
+        ignore=tuple(row.get("ignore", ())),
+        default="" if group == "env" else row.get("default"),
+        node=row.get("node"),
+        why=str(row["why"]),
+        cost=str(row.get("cost", "")),
+        source=sources[row["source"]],
     )
-
-
-def check_engine_tables(root: Path) -> tuple[Fault, ...]:
-    """What the form of the files cannot tell: the words are those the code knows, and the laws hold.
-
-    Every kind has the model as a hard property; a rule that depends on another property names one of the same table;
-    defaults are spelled as their form spells them; what may cost something says what.
-    """
-    faults: list[Fault] = []
-    for path in _files(root):
-        table, found = parse_table(path.read_text(encoding="utf-8"), path)
-        if table is not None and not found:
-            faults += _faults(table)
-    return tuple(faults)
-
-
-def _faults(table: Table) -> list[Fault]:
-    if table.kind.name != "engine-key":
-        return [
-            Fault(what=f"its kind is {table.kind.name}", where=Where(file=str(table.path)), fix='kind = "engine-key"')
-        ]
-    names = {row.text("property") for row in table.rows}
-    faults = [fault for row in table.rows for fault in _row_faults(row, names)]
-    models = [row for row in table.rows if row.text("group") == "model"]
-    if [(row.text("property"), row.text("class"), row.text("form")) for row in models] != [(MODEL, "hard", "digest")]:
-        what = "an engine kind has one row of group model: property model, class hard, form digest"
-        faults.append(Fault(what=what, where=Where(file=str(table.path), key="rows")))
-    return faults
-
-
-def _row_faults(row: Row, names: set[str | None]) -> list[Fault]:
-    def fault(what: str, fix: str = "") -> None:
-        faults.append(Fault(what=what, where=row.where, fix=fix))
-
-    faults: list[Fault] = []
-    rule, form, node, by, default = (row.text(one) for one in ("rule", "form", "node", "by", "default"))
-    for word, known, called in (
-        (rule, RULES, "rule"),
-        (form or "text", FORMS, "form"),
-        (node, DEVICE_VALUES, "node value"),
-    ):
-        if word is not None and word not in known:
-            fault(f"unknown {called} {word!r}", did_you_mean(word, known))
-    if by is not None and by not in names:
-        fault(f"depends on {by!r}, which is no property of this kind")
-    if (rule in ("version-compatible", "hardware-compatible", "device-listed")) != (by is not None):
-        fault(f"rule {rule} {'names' if by else 'lacks'} the property it depends on", "by = …")
-    if default is not None and (form or "text") in FORMS:
-        try:
-            spelled = FORMS[form or "text"](default)
-        except ValueError as error:
-            fault(f"default {default!r} is not of form {form}: {error}")
-        else:
-            if spelled != default:
-                fault(f"default {default!r} is spelled {spelled!r}")
-    if row.text("class") == "soft" and row.text("cost") is None:
-        fault("a soft property does not say what a difference costs", "cost = …")
-    if row.text("group") == "env" and (default is not None or row.text("property") in NEVER):
-        fault(
-            "an environment variable that is not set is empty; names of hosts, users, paths and ports are never keyed"
-        )
-    return faults
-
-
-NEVER = frozenset(
-    {"HOME", "HOSTNAME", "USER", "LOGNAME", "PWD", "PATH", "TMPDIR", "XDG_CACHE_HOME", "MASTER_ADDR", "MASTER_PORT"}
-)
-"""Variables that say where and for whom, never what: no table may key them."""

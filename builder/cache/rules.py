@@ -2,7 +2,7 @@
 
 A rule answers None when it is satisfied, else `differs` or `costs`. It is asked only when both values are known. The
 engine's value is `found`, the machine's `wanted`: the two sides are not alike, code for 8.0 runs on 8.6 and not the
-other way round.
+other way round. What compares versions and targets is loaded when two differ: an exact hit needs neither.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from builder.cache.values import Meaning
-from builder.matrix.targets import covers, normalise_target
-from builder.matrix.versions import parse
 
-__all__ = ["OF_ITSELF", "RULES", "Case", "Rule"]
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+__all__ = ["NEEDS_BY", "OF_ITSELF", "RULES", "Case", "Rule"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +44,20 @@ def _equal(case: Case) -> Meaning | None:
     return None if case.wanted == case.found else "differs"
 
 
+def _version(text: str) -> Version | None:
+    from builder.matrix.versions import parse
+
+    return parse(text)
+
+
 def _release(text: str) -> tuple[int, ...] | None:
-    version = parse(text)
+    version = _version(text)
     return version.release if version is not None else None
 
 
 def _compared(case: Case) -> int | None:
     """Negative, zero or positive as the wanted version is below, equal to or above the engine's."""
-    wanted, found = parse(case.wanted), parse(case.found)
+    wanted, found = _version(case.wanted), _version(case.found)
     if wanted is None or found is None:
         return None
     return (wanted > found) - (wanted < found)
@@ -140,6 +148,8 @@ def _gfx(case: Case) -> Meaning | None:
         return "differs"
     if wanted == found:
         return None
+    from builder.matrix.targets import covers
+
     return "costs" if covers("gfx", [found], wanted) else "differs"
 
 
@@ -166,6 +176,8 @@ def _device_listed(case: Case) -> Meaning | None:
     device = case.want.get(case.by or "")
     if device is None:
         return None
+    from builder.matrix.targets import normalise_target
+
     targets = [normalise_target(target, "sm") for target in case.wanted.split()]
     return None if normalise_target(device, "sm") in targets else "costs"
 
@@ -189,6 +201,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 """Names of the column `rule` of matrices/engines."""
+
+NEEDS_BY = frozenset({"version-compatible", "hardware-compatible", "device-listed"})
+"""Rules that look at a second property."""
 
 OF_ITSELF = frozenset({"device-listed"})
 """Rules that equal values do not satisfy."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -28,6 +28,7 @@ __all__ = [
     "Entry",
     "Factor",
     "Failure",
+    "ForeignEntry",
     "Group",
     "Hold",
     "Lookup",
@@ -54,6 +55,12 @@ environment variable, the header of the artefact itself."""
 Verdict = Literal["hit", "usable", "miss", "unknown"]
 Meaning = Literal["differs", "costs", "unknown"]
 """differs: the rule is not satisfied; costs: it is satisfied, at a price; unknown: one side is not known."""
+
+
+class ForeignEntry(BadInput):
+    """A document of another version of this tool: no damage, and nothing this version can read."""
+
+    kind = "foreign-entry"
 
 
 def canonical_json(value: object) -> bytes:
@@ -84,13 +91,12 @@ class EngineKey:
     kind: str
     factors: Mapping[str, str]
     """Property name to value."""
+    digest: Digest = field(init=False, repr=False, compare=False)
+    """sha256 of the canonical JSON `{"factors": {name: value, …}, "kind": …, "schema": "builder/engine-key/1"}`."""
 
-    @property
-    def digest(self) -> Digest:
-        """sha256 of the canonical JSON `{"factors": {name: value, …}, "kind": …, "schema": "builder/engine-key/1"}`."""
-        return Digest.of(
-            canonical_json({"factors": dict(self.factors), "kind": self.kind, "schema": KEY_SCHEMA}),
-        )
+    def __post_init__(self) -> None:
+        text = canonical_json({"factors": dict(self.factors), "kind": self.kind, "schema": KEY_SCHEMA})
+        object.__setattr__(self, "digest", Digest.of(text))
 
     @property
     def model(self) -> str | None:
@@ -103,7 +109,7 @@ class EngineKey:
             yield Factor(name, self.factors[name])
 
     def __hash__(self) -> int:
-        return hash((self.kind, tuple(sorted(self.factors.items()))))
+        return hash(self.digest)
 
     def to_json(self) -> list[dict[str, str]]:
         """The list that travels beside an engine: each factor with its own digest."""
@@ -154,11 +160,11 @@ class Entry:
 
     @classmethod
     def from_json(cls, data: Any, where: str) -> Self:
-        """Read and check a document; `BadInput` for another schema, or a key that its factors do not give."""
+        """Read and check a document; `ForeignEntry` for another schema, `BadInput` for a damaged one."""
         if not isinstance(data, dict):
             raise BadInput(f"{where} is no entry of an engine cache", why="it is not a JSON object")
         if data.get("schema") != ENTRY_SCHEMA:
-            raise BadInput(
+            raise ForeignEntry(
                 f"{where} is of another version of this tool",
                 why=f"its schema is {data.get('schema')!r}, this version reads {ENTRY_SCHEMA!r}",
                 fix="read it with that version; it stays where it is",

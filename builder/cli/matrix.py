@@ -49,7 +49,7 @@ def _load(root: Path | None) -> Tables:
 def _check(console: Console, tables: Path | None, write: bool) -> int:
     """Lint all tables: schema, laws, sources, canonical form, node classes, engine kinds."""
     from builder import resources
-    from builder.cache.kinds import check_engine_tables
+    from builder.cache.check import check_engine_tables
     from builder.matrix.load import check_tables, rewrite_tables
     from builder.node.classes import check_node_classes
 

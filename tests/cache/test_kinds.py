@@ -9,8 +9,8 @@ import pytest
 
 from builder import resources
 from builder.cache import engine_key, engine_kind, kind_names
+from builder.cache.check import check_engine_tables
 from builder.cache.judge import judge, verdict_of
-from builder.cache.kinds import check_engine_tables
 from builder.errors import BadInput
 from tests.cache.samples import sample, stated
 

@@ -22,7 +22,8 @@ from typing import IO
 from builder.errors import BadInput, CannotTell
 from builder.events import Advance
 from builder.inflate import InflateError
-from builder.registry.values import Descriptor, MediaType, Repository
+from builder.registry.values import Descriptor, MediaType
+from builder.smoke.values import Blobs
 
 __all__ = ["make_folder", "open_layer", "unpack_layer"]
 
@@ -33,7 +34,7 @@ _LINKS = 40
 """Most symlinks followed for one path, as in the kernel."""
 
 
-def open_layer(repository: Repository, layer: Descriptor, advance: Advance) -> IO[bytes]:
+def open_layer(repository: Blobs, layer: Descriptor, advance: Advance) -> IO[bytes]:
     """The layer's uncompressed tar as a stream; compressed bytes are counted to `advance` and verified while read."""
     if layer.media_type in _GZIP:
         return io.BufferedReader(_Chunks(_gunzip(_counted(repository, layer, advance))), 1 << 18)
@@ -176,7 +177,7 @@ def _inside(root: Path, parts: list[str], *, follow_last: bool = True) -> Path:
     return path
 
 
-def _counted(repository: Repository, layer: Descriptor, advance: Advance) -> Iterator[bytes]:
+def _counted(repository: Blobs, layer: Descriptor, advance: Advance) -> Iterator[bytes]:
     for chunk in repository.read_blob(layer.digest):
         advance(len(chunk))
         yield chunk

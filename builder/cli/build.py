@@ -30,6 +30,11 @@ __all__ = ["command"]
     "--runner", type=click.Choice(["builtin", "docker"]), help="Who runs the checks [default: the engine's own]."
 )
 @click.option(
+    "--compile-bytecode/--no-compile-bytecode",
+    default=None,
+    help="Compile the wheels' Python files, by the base's own Python, into layers of their own [default: off].",
+)
+@click.option(
     "--compression",
     type=click.Choice(["gzip", "zstd"]),
     help="How new layers are compressed; zstd needs Docker 23 or containerd 1.5 [default: gzip].",
@@ -67,7 +72,9 @@ def command(console: Console, /, **options: Any) -> int:
 
     backend = parse_backend(options["backend"])
     project = load_project(find_project(options["project"] or Path()))
-    project = project.with_layers(compression=options["compression"], estargz=options["estargz"])
+    project = project.with_layers(
+        compression=options["compression"], estargz=options["estargz"], bytecode=options["compile_bytecode"]
+    )
     outcome = build(
         project,
         backend,

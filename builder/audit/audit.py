@@ -305,13 +305,14 @@ def audit_lock(
 
 
 def provided_by(translations: Iterable[str], backend: str) -> dict[str, str]:
-    """Stem of a library to the declared layer that stands in for it, in images of `backend`.
+    """Stem of a library to the layer that stands in for it, in images of `backend`: those declared, and those that the
+    backend's own toolkit always is.
 
     `BadInput` for a name that is not in the table, or is there for other backends.
     """
     known = {row.name: row for row in load_translations()}
     found: dict[str, str] = {}
-    for name in translations:
+    for name in (*(row.name for row in known.values() if row.always and row.backend == backend), *translations):
         row = known.get(name)
         if row is None or row.backend != backend:
             raise BadInput(

@@ -100,6 +100,8 @@ class Translation:
     libraries: tuple[str, ...]
     own: tuple[str, ...]
     source: str
+    always: bool = False
+    """Whether every image of the backend has it, so that no project declares it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

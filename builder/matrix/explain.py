@@ -7,9 +7,9 @@ import dataclasses
 from builder.matrix.images import read_image
 from builder.matrix.load import Backend
 from builder.matrix.notes import told
+from builder.matrix.products import device_row
 from builder.matrix.question import Question
 from builder.matrix.rules import RULES
-from builder.matrix.rules.devices import device_row
 from builder.matrix.rules.forward import FORWARD
 from builder.matrix.rules.frameworks import set_toolkit, system_libc
 from builder.matrix.rules.limits import judge_limits, lift

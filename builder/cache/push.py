@@ -27,7 +27,7 @@ from builder.errors import BadInput, Refused
 from builder.events import Reporter
 from builder.names import Digest
 from builder.node.values import NodeClass
-from builder.registry.dsse import PrivateKey, PublicKey, open_envelope, seal
+from builder.registry.dsse import PrivateKey, open_envelope, seal
 from builder.registry.errors import MissingContent
 from builder.registry.manifests import pointed_blobs
 from builder.registry.threads import each
@@ -171,11 +171,10 @@ def _same(
     repository: Repository, there: Sequence[Listed], told: EngineStatement, payload: bytes, key: PrivateKey
 ) -> Digest | None:
     """The manifest of this very engine, attached before and signed by the same key."""
-    ours = PublicKey(name=key.name, ways=(key.signer.public_key,))
     for one in there:
         if one.key == str(told.entry.digest) and one.node_class == told.node_class and one.envelope is not None:
             with suppress(BadInput, MissingContent, CorruptBlob):
-                envelope = open_envelope(read_envelope(repository, one.envelope), [ours])
+                envelope = open_envelope(read_envelope(repository, one.envelope), [key.public])
                 if envelope.signers and envelope.payload == payload:
                     return one.manifest
     return None

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from builder.cache.formats import Header, UnknownFormat, read_engine
 from builder.cache.forms import spell
 from builder.cache.kinds import engine_kind
+from builder.cache.values import EngineKey
 from builder.errors import Fault, Where, raise_faults
 
-__all__ = ["FORMAT_KINDS", "confirmed", "told_factors"]
+__all__ = ["FORMAT_KINDS", "confirmed", "confirmed_key", "told_factors"]
 
 FORMAT_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -74,6 +75,21 @@ def confirmed(kind: str, stated: Mapping[str, str], path: Path) -> dict[str, str
         ],
     )
     return {name: value for name, value in told.items() if name not in stated}
+
+
+def confirmed_key(key: EngineKey, path: Path) -> EngineKey:
+    """The key with what the engine at `path` adds to it; `BadInput` when it is another engine than the key says.
+
+    A default is no statement: what the engine itself says wins over it.
+    """
+    properties = engine_kind(key.kind).properties
+    stated = {
+        name: value
+        for name, value in key.factors.items()
+        if name not in properties or value != properties[name].default
+    }
+    told = confirmed(key.kind, stated, path)
+    return EngineKey(key.kind, MappingProxyType({**key.factors, **told})) if told else key
 
 
 def _agree(stated: str, told: str) -> bool:

@@ -13,6 +13,8 @@ from builder.cache.told import FORMAT_KINDS, confirmed, told_factors
 from builder.errors import BadInput
 from builder.names import Digest
 from tests.cache.formats import samples
+from tests.conftest import RunBuilder
+from tests.schemas import document, error
 
 MODEL = Digest.of(b"model")
 STATED = {"neuronx-cc": "2.21.0", "target": "trn1", "torch-neuronx": "2.9.0"}
@@ -106,3 +108,16 @@ def test_fr_14_the_runtime_of_the_image_against_the_window_of_the_driver(tmp_pat
     assert (old.verdict, [one.name for one in old.differs if one.blocks]) == ("miss", ["runtime-compat"])
     new = cache.lookup(engine_key(kind, model=MODEL, properties={**node, "runtime-compat": "4-6"}))
     assert new.verdict in ("hit", "usable")
+
+
+def test_what_is_put_gets_its_bytes_factors_and_another_engine_is_refused(
+    run_builder: RunBuilder, tmp_path: Path
+) -> None:
+    written(tmp_path, "m.neff", samples.neff(features=0x1F))
+    stated = [item for name, value in STATED.items() for item in ("--set", f"{name}={value}")]
+    base = ("cache", "put", "neff", "m.neff", "--model", str(MODEL), "--cache", "c", *stated, "--json")
+    kept = document(run_builder(*base), "cache-put")
+    factors = {one["name"]: one["value"] for one in kept["entry"]["factors"]}
+    assert (factors["features"], factors["neff-version"]) == ("0x1f", "2.0")
+    other = error(run_builder(*base, "--set", "features=0x3"), 2)
+    assert "features is stated as 0x3, and the engine itself says 0x1f" in other["why"]

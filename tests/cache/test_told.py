@@ -78,6 +78,19 @@ def test_a_shorter_number_is_a_contradiction(tmp_path: Path) -> None:
     assert confirmed("tensorrt", {"tensorrt": "10.9"}, path) == {}
 
 
+def test_a_folder_for_several_devices_states_none_and_must_hold_the_stated_one(tmp_path: Path) -> None:
+    for number, capability in enumerate((90, 120)):
+        for place, data in samples.triton(f"K{number}", arch=capability, binary=samples.cuda_elf(capability)).items():
+            (tmp_path / "cache" / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "cache" / place).write_bytes(data)
+    folder = tmp_path / "cache"
+    assert "compute-capability" not in told_factors("triton-nvidia", read_engine(folder))
+    assert confirmed("triton-nvidia", {"compute-capability": "9.0", "triton": "3.6.0"}, folder) == {}
+    with pytest.raises(BadInput) as caught:
+        confirmed("triton-nvidia", {"compute-capability": "12.1"}, folder)
+    assert "stated as 12.1, and the engine itself says 9.0 12.0" in str(caught.value)
+
+
 def test_a_damaged_engine_is_not_kept_and_an_unknown_format_is_no_evidence(tmp_path: Path) -> None:
     with pytest.raises(BrokenEngine):
         confirmed("neff", STATED, written(tmp_path, "m.neff", samples.neff()[:1000]))

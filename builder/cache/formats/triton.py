@@ -59,7 +59,7 @@ def read_triton(tree: Mapping[str, Blob], machines: Mapping[int, str]) -> Header
         _check_binary(tree, path, target["backend"], arch, machines)
     if not kernels:
         raise BrokenEngine("the folder", "there is no kernel of Triton in it: no JSON file names a target", offset=0)
-    properties = {"kernels": str(kernels), **target_properties(targets)}
+    properties = {"kernel-count": str(kernels), **target_properties(targets)}
     properties |= {key: " ".join(sorted(found)) for key, found in told.items() if found}
     unknown = {
         "compiler": "only its hash is in the folders' names: state the version of ptxas, ROCm or CANN's bisheng",

@@ -8,6 +8,7 @@ import bz2
 import io
 import lzma
 import re
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -20,7 +21,16 @@ from isal import igzip, isal_zlib
 
 from builder.inflate import InflateError
 
-__all__ = ["ARCHIVE_LIMIT", "MARK", "BadArchive", "MemoryFile", "archive_kind", "inner_files", "text_payloads"]
+__all__ = [
+    "ARCHIVE_LIMIT",
+    "MARK",
+    "BadArchive",
+    "MemoryFile",
+    "archive_kind",
+    "has_archive_behind",
+    "inner_files",
+    "text_payloads",
+]
 
 MARK = "!/"
 """Stands between the outer and the inner path."""
@@ -35,11 +45,16 @@ _WINDOW = 1 << 27
 _TAR_MARK = slice(257, 262)
 _MAGICS = (
     (b"PK\x03\x04", "zip"),
-    (b"\x1f\x8b", "gzip"),
+    (b"\x1f\x8b\x08", "gzip"),
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"]\x00\x00", "xz"),  # the older container of the same compression
 )
+_ZIP_END = b"PK\x05\x06"
+_ZIP_TAIL = 65_600
+"""The end record of a zip archive with the longest comment, in bytes (APPNOTE 4.3.16)."""
+_ZLIB_LEVELS = b"\x01\x5e\x9c\xda"
 _HEAD = tarfile.BLOCKSIZE
 _CONDA_PART = re.compile(r"(pkg|info)-[^/]+\.tar\.zst")
 _ELF_TEXT = re.compile(rb"f0VMRg[EI][BC]AQ[A-Za-z0-9+/=\s\\\"']{80,}")
@@ -85,14 +100,30 @@ def archive_kind(head: bytes) -> str | None:
     """`zip`, `tar`, or the compression of what may turn out to be a tar or a single file."""
     if head[_TAR_MARK] == b"ustar":
         return "tar"
+    if head[:1] == b"x" and head[1:2] and head[1] in _ZLIB_LEVELS and _inflates(head):
+        return "zlib"
     return next((kind for magic, kind in _MAGICS if head.startswith(magic)), None)
+
+
+def has_archive_behind(data: bytes) -> bool:
+    """Whether a file that starts as something else ends as a zip archive, as programs packed by zipapp do."""
+    return data.rfind(_ZIP_END, max(0, len(data) - _ZIP_TAIL)) >= 0
+
+
+def _inflates(head: bytes) -> bool:
+    """Whether these bytes, which a text may start with too, are the beginning of a zlib stream."""
+    try:
+        zlib.decompressobj().decompress(head)
+    except zlib.error:
+        return False
+    return not head.isascii()
 
 
 def inner_files(name: str, data: bytes, kind: str) -> Iterator[MemoryFile]:
     """The files of an archive, each at most 64 MiB, 256 MiB together; raises `BadArchive` where it cannot go on.
 
-    A compressed file that is no tar is one file, and only looked at when it is an ELF file. A conda package is a zip
-    around compressed tars (CEP 2022-02-01, "conda package format v2"), which count as one level.
+    A compressed file that is no tar is one file. A conda package is a zip around compressed tars, which count as one
+    level (CEP 2022-02-01, "conda package format v2").
     """
     left = _TOTAL_LIMIT
     try:
@@ -101,9 +132,11 @@ def inner_files(name: str, data: bytes, kind: str) -> Iterator[MemoryFile]:
             if left < 0 or number >= _MOST_FILES:
                 raise BadArchive("more content than is looked at")
             yield MemoryFile(f"{name}{MARK}{inner}", content)
+            if len(content) == _INNER_LIMIT:
+                raise BadArchive(f"{inner} is larger than {_INNER_LIMIT} bytes and was cut off there")
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise BadArchive(str(error)) from error
-    except (zstandard.ZstdError, InflateError, igzip.BadGzipFile) as error:
+    except (zstandard.ZstdError, InflateError, igzip.BadGzipFile, struct.error, OverflowError) as error:
         raise BadArchive(str(error)) from error
     except (NotImplementedError, RuntimeError) as error:  # zipfile, for methods it lacks and for encrypted members
         raise BadArchive(str(error)) from error
@@ -113,7 +146,7 @@ def _zip(data: bytes) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         conda = "metadata.json" in archive.namelist()
         for info in archive.infolist():
-            if info.is_dir():
+            if info.filename.endswith("/"):  # `is_dir` fails where there is no name
                 continue
             with archive.open(info) as file:
                 if conda and _CONDA_PART.fullmatch(info.filename):
@@ -123,14 +156,13 @@ def _zip(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _unpacked(data: IO[bytes], kind: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a tar, or the one ELF file that was compressed."""
+    """The files of a tar, or the one file that was compressed."""
     plain = io.BufferedReader(_Forwards(_opened(data, kind)), _HEAD)
     head = plain.peek(_HEAD)[:_HEAD]
     if not head:
         raise BadArchive("it breaks off before its first block")
     if head[_TAR_MARK] != b"ustar" and not _is_old_tar(head):
-        if head.startswith(b"\x7fELF"):
-            yield "content", plain.read(_INNER_LIMIT)
+        yield "content", plain.read(_INNER_LIMIT)
         return
     with tarfile.open(fileobj=plain, mode="r|") as archive:
         for member in archive:
@@ -140,11 +172,12 @@ def _unpacked(data: IO[bytes], kind: str) -> Iterator[tuple[str, bytes]]:
 
 
 class _Forwards(io.RawIOBase):
-    """Any stream as one that is read forwards, and whose reads may be short."""
+    """Any stream as one that is read forwards, whose reads may be short, and that ends where nobody looks any more."""
 
     def __init__(self, source: IO[bytes]) -> None:
         super().__init__()
         self._source = source
+        self._left = _TOTAL_LIMIT
 
     def readable(self) -> bool:
         return True
@@ -152,6 +185,9 @@ class _Forwards(io.RawIOBase):
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
         piece = self._source.read(len(buffer))
         buffer[: len(piece)] = piece
+        self._left -= len(piece)
+        if self._left < 0:
+            raise BadArchive("more content than is looked at")
         return len(piece)
 
 
@@ -166,6 +202,8 @@ def _opened(data: IO[bytes], kind: str) -> IO[bytes]:
     if kind == "zstd":
         inflater = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
         return inflater.stream_reader(data, read_across_frames=True)
+    if kind == "zlib":
+        return io.BytesIO(zlib.decompressobj().decompress(data.read(), _INNER_LIMIT))
     return data
 
 

@@ -22,7 +22,7 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 5
+SCAN_VERSION = 7
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
@@ -132,16 +132,20 @@ class _MemberFile:
         return self.archive.stream(self.member)
 
     def head(self, size: int) -> bytes:
-        """Without inflating the rest."""
+        """Without inflating the rest, where the beginning of the compressed data tells enough."""
         raw = self.archive.raw(self.member)
+        wanted = min(size, self.member.size)
+        head = b""
         try:
             if self.member.method == STORED:
                 return bytes(raw[:size])
             if self.member.method == DEFLATED:
                 with raw[: 4 * size + 512] as start:
-                    return isal_zlib.decompressobj(-15).decompress(start, size)
+                    head = isal_zlib.decompressobj(-15).decompress(start, size)
         except InflateError:
             pass  # streaming it below tells what is wrong
         finally:
             raw.release()
-        return next(iter(self.stream()), b"")[:size]
+        if len(head) < wanted:  # empty blocks in front, or another method
+            head = next((piece for piece in self.stream() if piece), b"")[:size]
+        return head

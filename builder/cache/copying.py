@@ -17,7 +17,7 @@ from builder.store import disk_errors
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["Copied", "copy_hashed", "hash_file", "open_source", "sync_folder", "workers"]
+__all__ = ["Copied", "copy_hashed", "hash_file", "open_source", "sync_file", "sync_folder", "workers"]
 
 _CHUNK = 1 << 20
 _OVERLAP = 4 << 20
@@ -99,6 +99,12 @@ def _write_all(handle: int, part: memoryview) -> None:
 def hash_file(handle: int) -> Copied:
     """The digest of an open file, read from where it stands."""
     return _copy(handle, -1, b"", None)
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file that somebody wrote to the disk."""
+    with open_source(path) as handle, disk_errors(path):
+        os.fsync(handle)
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Self
 
-from builder.cache.copying import Copied, copy_hashed, hash_file, open_source, sync_folder
+from builder.cache.copying import Copied, copy_hashed, hash_file, open_source, sync_file, sync_folder
 from builder.cache.locks import take
 from builder.cache.store import EngineStore
 from builder.cache.values import Entry, canonical_json
@@ -103,10 +103,11 @@ class Incoming:
         """Make the entry appear, its parts before it; returns the one that is there, which may be an earlier one.
 
         The first writer of a key wins: two builds of one engine need not give the same bytes, and somebody may use the
-        first. With `replace` it is replaced, or `EntryInUse` is raised. Parts that are here already are written anew:
-        the bytes just digested are certain, those on the disk were read long ago.
+        first. With `replace` it is replaced, or `EntryInUse` is raised. A part that is here already is digested again,
+        and replaced when it is damaged.
         """
         store = self._store
+        sound = self._sound()
         path, marker = store.entry_path(entry.digest), store.marker(entry)
         with store.lock.shared():
             if not replace and (there := _readable(store, entry.digest)) is not None:
@@ -117,7 +118,12 @@ class Incoming:
                     why="another process reads it at this moment",
                     fix="try again when it is done",
                 )
-            moves = [(part, store.part_path(digest)) for digest, part in self._parts.items()]
+            # what was sound a moment ago may have been cleared since; from here on nobody clears
+            moves = [
+                (part, target)
+                for digest, part in self._parts.items()
+                if not (target := store.part_path(digest)).exists() or digest not in sound
+            ]
             folders = {path.parent, marker.parent, *(target.parent for _, target in moves)}
             with disk_errors(store.root):
                 for folder in folders:
@@ -136,6 +142,17 @@ class Incoming:
         self._parts.clear()
         store.forget_failure(entry.digest)
         return entry
+
+    def _sound(self) -> set[Digest]:
+        """Parts that are in the store already, every byte of them as it should be."""
+        found = set()
+        for digest, part in self._parts.items():
+            size = part.stat().st_size
+            if self._store.has_part(digest, size) and not self._store.check_part(digest, size, set_aside=False):
+                found.add(digest)
+                if self._store.durable:
+                    sync_file(self._store.part_path(digest))
+        return found
 
 
 def _readable(store: EngineStore, key: Digest) -> Entry | None:

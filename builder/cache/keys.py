@@ -61,7 +61,7 @@ def engine_key(
 
 def missing_factors(kind: EngineKind, key: EngineKey) -> tuple[str, ...]:
     """Properties that decide, and that the key does not state."""
-    return tuple(one.name for one in kind.properties.values() if one.required and one.name not in key.factors)
+    return tuple(name for name in kind.required if name not in key.factors)
 
 
 def complete_key(kind: EngineKind, key: EngineKey) -> EngineKey:

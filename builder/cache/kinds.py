@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from builder import resources
+from builder.cache.rules import OF_ITSELF
 from builder.cache.values import Group, Hold
 from builder.errors import BadInput, did_you_mean
 
@@ -68,6 +69,10 @@ class EngineKind:
     title: str
     properties: Mapping[str, Property]
     """By name, in the order of the table."""
+    required: tuple[str, ...]
+    """Properties an engine cannot be kept without."""
+    of_itself: bool
+    """Whether a property is judged even when two keys are equal."""
 
     @property
     def environment(self) -> tuple[str, ...]:
@@ -80,12 +85,12 @@ def kind_names(root: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _files(root or resources.matrices_dir())))
 
 
+@lru_cache(maxsize=64)
 def engine_kind(name: str, root: Path | None = None) -> EngineKind:
-    """One kind; `BadInput` with the closest names when there is none."""
+    """One kind, read once; `BadInput` with the closest names when there is none."""
     return _load(name, root or resources.matrices_dir())
 
 
-@lru_cache(maxsize=64)
 def _load(name: str, root: Path) -> EngineKind:
     path = root / FOLDER / f"{name}.toml"
     if path not in _files(root):
@@ -108,7 +113,13 @@ def _kind(path: Path) -> EngineKind:
         raise BadInput(
             f"{path} describes no engine kind", why=f"{type(error).__name__}: {error}", fix="builder matrix check tells"
         ) from error
-    return EngineKind(name=path.stem, title=title, properties=MappingProxyType({one.name: one for one in properties}))
+    return EngineKind(
+        name=path.stem,
+        title=title,
+        properties=MappingProxyType({one.name: one for one in properties}),
+        required=tuple(one.name for one in properties if one.required),
+        of_itself=any(one.rule in OF_ITSELF for one in properties),
+    )
 
 
 def _property(row: Mapping[str, Any], sources: Mapping[str, str]) -> Property:

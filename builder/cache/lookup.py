@@ -26,7 +26,8 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
     except BadInput:
         exact = None
     if exact is not None:
-        differs = judge(kind, wanted.factors, exact.key.factors)
+        # equal keys, equal factors: only what is judged of itself can be said of them
+        differs = judge(kind, wanted.factors, exact.key.factors) if kind.of_itself else ()
         verdict = verdict_of(differs)
         if verdict in ("hit", "usable"):
             store.touch(exact)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -91,13 +91,12 @@ class EngineKey:
     kind: str
     factors: Mapping[str, str]
     """Property name to value."""
+    digest: Digest = field(init=False, repr=False, compare=False)
+    """sha256 of the canonical JSON `{"factors": {name: value, …}, "kind": …, "schema": "builder/engine-key/1"}`."""
 
-    @property
-    def digest(self) -> Digest:
-        """sha256 of the canonical JSON `{"factors": {name: value, …}, "kind": …, "schema": "builder/engine-key/1"}`."""
-        return Digest.of(
-            canonical_json({"factors": dict(self.factors), "kind": self.kind, "schema": KEY_SCHEMA}),
-        )
+    def __post_init__(self) -> None:
+        text = canonical_json({"factors": dict(self.factors), "kind": self.kind, "schema": KEY_SCHEMA})
+        object.__setattr__(self, "digest", Digest.of(text))
 
     @property
     def model(self) -> str | None:
@@ -110,7 +109,7 @@ class EngineKey:
             yield Factor(name, self.factors[name])
 
     def __hash__(self) -> int:
-        return hash((self.kind, tuple(sorted(self.factors.items()))))
+        return hash(self.digest)
 
     def to_json(self) -> list[dict[str, str]]:
         """The list that travels beside an engine: each factor with its own digest."""

@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "matrix": ("builder.cli.matrix", "Compatibility tables: check, list, show, explain, solve."),
     "node": ("builder.cli.node", "Node classes: probe this machine, list and show the known ones."),
     "lock": ("builder.cli.lock", "Decide and write the hashed lock of one backend."),
-    "base": ("builder.cli.base", "Base images: is one fit for a backend and a lock?"),
+    "base": ("builder.cli.base", "Base images: is one fit for a backend and a lock, and is it still what was locked?"),
     "audit": ("builder.cli.audit", "Find what in wheels belongs to another backend."),
     "dockerfile": ("builder.cli.dockerfile", "Print the Dockerfile of one backend."),
     "build": ("builder.cli.build", "Lock, audit, assemble, prove, smoke-test and publish an image."),
@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("builder.cli.verify", "Check every byte of an image and all its evidence."),
     "copy": ("builder.cli.copy", "Copy an image and its evidence between registries and layouts."),
     "cache": ("builder.cli.cache", "The engine cache: compiled engines by what makes them valid."),
-    "gc": ("builder.cli.gc", "Free the disk of what nobody needs, in the store or in layouts."),
+    "gc": ("builder.cli.gc", "Clear away what nobody needs, in the store, in layouts or in registries."),
     "images": ("builder.cli.images", "List the images of a repository and their evidence."),
     "doctor": ("builder.cli.doctor", "What this machine can do, with the mend for what it cannot."),
 }

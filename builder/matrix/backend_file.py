@@ -129,7 +129,7 @@ def parse_backend_data(data: Mapping[str, Any], path: Path) -> tuple[BackendSpec
 
 
 def _label(reader: _Reader) -> Label:
-    reader.known(("package", "arch", "label", "required"))
+    reader.known(("package", "arch", "label", "required", "since"))
     arch = reader.text("arch") or ""
     if arch and arch not in ARCHES:
         reader.fault(f"unknown architecture {arch!r}", "arch", did_you_mean(arch, ARCHES))
@@ -138,6 +138,7 @@ def _label(reader: _Reader) -> Label:
         arch=arch,
         label=reader.text("label") or "",
         required=reader.flag("required") if "required" in reader.data else True,
+        since=reader.text("since", required=False),
     )
 
 

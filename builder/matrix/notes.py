@@ -7,10 +7,9 @@ from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit, require_toolkit
 from builder.matrix.sets import touches
 from builder.matrix.tables import Row
-from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import matches, parse, within
 
-__all__ = ["refused_image", "told"]
+__all__ = ["told"]
 
 
 def told(question: Question, backend: Backend) -> tuple[str, ...]:
@@ -90,22 +89,13 @@ def _sentence(row: Row) -> str:
 
 def _driver_notes(question: Question, backend: Backend) -> tuple[str, ...]:
     """What an image of the toolkit carries for its engine to check, where the driver falls short of it."""
-    refused = refused_image(question, backend)
-    if refused is None:
+    if {"image", "nvidia-require-cuda"} & question.settings.keys() or question.driver is None:
+        return ()
+    refused = require_toolkit(question, backend) if "driver-branch" in backend.kinds else None
+    if refused is None or reported_toolkit(backend, question.driver) is None:
         return ()
     text = (
-        "require-cuda: the verdict is on toolkit and driver alone, no image was named. For one of this toolkit it is "
-        f"the opposite: {refused.why} ({refused.fix}). To judge the image, name its NVIDIA_REQUIRE_CUDA"
+        "require-cuda: the verdict is on toolkit and driver alone, no image was named. For an image of this toolkit it "
+        f"is the opposite: {refused.why} ({refused.fix}). Name the image, or its NVIDIA_REQUIRE_CUDA, to have it judged"
     )
     return (text,)
-
-
-def refused_image(question: Question, backend: Backend) -> RuleVerdict | None:
-    """Why an image of the toolkit, which carries its requirement, is refused at start although the toolkit works.
-
-    None where it is not, or where the question names the requirement, so that a rule judges it.
-    """
-    if question.settings.get("nvidia-require-cuda") is not None or question.driver is None:
-        return None
-    refused = require_toolkit(question, backend) if "driver-branch" in backend.kinds else None
-    return refused if reported_toolkit(backend, question.driver) is not None else None

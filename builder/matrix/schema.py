@@ -74,6 +74,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "also_toolkit": "specifiers",
                     "label": "text",
                     "python": "texts",
+                    "python_unsure": "texts",
                     "requires_python": "text",
                     "arch": "texts",
                     "glibc": "version",
@@ -81,6 +82,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "variant": "text",
                     "targets": "texts",
                     "targets_aarch64": "texts",
+                    "targets_unsure": "texts",
                     "ptx": "texts",
                     "status": "text",
                     "released": "text",
@@ -126,6 +128,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "driver": "specifiers",
                     "verdict": "text",
                     "closed": "text",
+                    "closed_until": "version",
                     "subject": "text",
                 },
                 required=("toolkit", "driver", "verdict"),
@@ -171,6 +174,22 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "devices": "texts",
                 },
                 required=("reference",),
+            ),
+            # Forms of the names of makers' images, and what a name tells of what is in one.
+            _kind(
+                "image",
+                {
+                    "form": "text",
+                    "toolkits": "specifiers",
+                    "systems": "texts",
+                    "system": "text",
+                    "chip": "text",
+                    "holds": "text",
+                    "listed": "flag",
+                    "asks_cuda": "flag",
+                },
+                required=("form",),
+                partial_key=True,
             ),
             # What holds, or does not, under conditions: footnotes, floors, lists of what a maker supports.
             _kind(

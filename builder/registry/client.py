@@ -19,6 +19,7 @@ from builder.registry import referrers as lists
 from builder.registry.auth import Authorizer
 from builder.registry.docker_config import find_login
 from builder.registry.errors import (
+    DeletionNotAllowed,
     MissingContent,
     Offline,
     RegistryDenied,
@@ -240,6 +241,13 @@ class Remote:
 
     def tags(self) -> tuple[str, ...]:
         """All tags of images, sorted, every page."""
+        return tuple(tag for tag in self._listed_tags() if not is_referrers_tag(tag))
+
+    def referrer_lists(self) -> tuple[Digest, ...]:
+        """Subjects whose referrers are listed under a fallback tag here, whether they are there or not."""
+        return tuple(Digest.parse(tag.replace("-", ":", 1)) for tag in self._listed_tags() if is_referrers_tag(tag))
+
+    def _listed_tags(self) -> list[str]:
         found: set[str] = set()
         url = self._session.url("tags/list?n=1000")
         for _ in range(_PAGES):
@@ -259,7 +267,7 @@ class Remote:
             if origin(target) != origin(url) or target == url:
                 raise RegistryRefused(f"{self} does not list its tags as agreed", why="its next page is elsewhere")
             url = target
-        return tuple(sorted(tag for tag in found if not is_referrers_tag(tag)))
+        return sorted(found)
 
     def referrers(self, subject: Digest, *, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
         """What is attached to `subject`, sorted by digest: by the endpoint, else by the fallback tag."""
@@ -341,6 +349,30 @@ class Remote:
             if write:
                 self._put(manifest, tag)
         return manifest.descriptor
+
+    def delete_manifest(self, digest: Digest) -> None:
+        """Delete a manifest and with it every tag that names it; one that is not there is no error.
+
+        `DeletionNotAllowed` when the registry does not delete at all (405, or UNSUPPORTED).
+        """
+        try:
+            self._session.done(
+                self._session.call(
+                    "DELETE",
+                    self._session.url(f"manifests/{digest}"),
+                    scopes=self._session.scopes("pull", "delete"),
+                    ok=(200, 202, 404),
+                )
+            )
+        except RegistryRefused as error:
+            if error.status == 405 or "UNSUPPORTED" in error.codes:
+                raise DeletionNotAllowed(
+                    f"{self.host} does not delete images by its API",
+                    why=error.why,
+                    fix="let whoever runs it allow deletion (distribution: storage.delete.enabled), or use the "
+                    "retention rules of its own",
+                ) from error
+            raise
 
     # --- inside
 

@@ -48,18 +48,19 @@ def lock_places(path: Path, *, shown_as: str | None = None) -> LockPlaces:
 
 
 def placed_findings(
-    report: AuditReport, places: LockPlaces | None
+    report: AuditReport, places: LockPlaces | None, *, excepted: bool = False
 ) -> Iterator[tuple[Finding, TargetAudit | None, Place]]:
-    """Every finding above info with its wheel (None between wheels) and its place."""
+    """Every finding above info with its wheel (None between wheels) and its place; with `excepted`, those that the
+    project lives with too.
+    """
     for target in report.targets:
         for finding in target.findings:
-            if finding.severity != "info":
+            if finding.severity != "info" or (excepted and finding.excepted):
                 yield finding, target, places.place(target.name) if places else Place(file=target.file)
     for finding in report.graph_findings:
-        if finding.severity == "info":
-            continue
-        package = finding.chain[-1] if finding.chain else ""
-        yield finding, None, places.place(package) if places else Place(file=finding.path)
+        if finding.severity != "info" or (excepted and finding.excepted):
+            package = finding.chain[-1] if finding.chain else ""
+            yield finding, None, places.place(package) if places else Place(file=finding.path)
 
 
 def seen(finding: Finding) -> tuple[str, ...]:
@@ -71,6 +72,9 @@ def seen(finding: Finding) -> tuple[str, ...]:
 
 
 def fingerprint(finding: Finding, target: TargetAudit | None) -> str:
-    """Stays the same when versions, offsets and evidence change: package, rule and the backend it is about."""
-    subject = target.name if target else "/".join(finding.chain) or finding.path
+    """Stays the same when versions, lines, offsets and evidence change: package, rule and the backend it is about.
+
+    Between wheels the path too, which says what they share; who pulled them in may change.
+    """
+    subject = target.name if target else f"{'/'.join(finding.chain[-1:])}|{finding.path}"
     return hashlib.sha256(f"{subject}|{finding.rule}|{finding.backend}".encode()).hexdigest()[:32]

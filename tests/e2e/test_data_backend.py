@@ -288,6 +288,15 @@ def test_without_the_archive_the_lock_says_where_the_wheels_are(
     assert "UV_FIND_LINKS=FOLDER" in result.stderr
 
 
+def test_names_that_a_maker_took_over_are_at_home_in_its_images(run_builder: RunBuilder, tmp_path: Path) -> None:
+    wheel = native_wheel(tmp_path, "torch", "2.10.0+das.dtk2604", "librocblas.so.4", "cp311-cp311-linux_x86_64")
+    levels = {}
+    for backend in ("dtk", "cuda"):
+        audited = run_builder("audit", wheel, "--backend", backend, "--json")
+        levels[backend] = document(audited, "audit")["targets"][0]["level"]
+    assert levels == {"dtk": "ok", "cuda": "block"}
+
+
 def test_without_a_known_image_the_base_must_be_named(ground: Ground, run_builder: RunBuilder, index: Index) -> None:
     folder = ground.project("dtk", "torch==2.10.0+das.dtk2604")
     text = (folder / "builder.toml").read_text(encoding="utf-8")

@@ -68,8 +68,8 @@ def test_a_private_key_that_cannot_be_used_is_named_without_its_words(tmp_path: 
     key = Ed25519PrivateKey.generate()
     locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word")))
     (tmp_path / "text.pem").write_text("s3cret words")
-    for name, fix in (("locked.pem", "--password-file"), ("text.pem", "PEM file"), ("absent.pem", "PEM file")):
+    for name in ("locked.pem", "text.pem", "absent.pem"):
         with pytest.raises(BadInput, match=r"cannot (read|open) the private key") as caught:
             read_private_key(tmp_path / name)
-        assert fix in caught.value.fix
+        assert ("--password-file" if name == "locked.pem" else "give a PEM file") in caught.value.fix
         assert "s3cret" not in str(caught.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.events import SilentReporter
-from builder.names import RegistryRef, parse_ref
+from builder.names import RegistryRef
 from builder.registry import Layout, open_repository
 from builder.registry.manifests import canonical_json
 from builder.registry.values import Manifest, MediaType
@@ -161,6 +161,22 @@ def test_gc_of_the_store(run_builder: RunBuilder, tmp_path: Path) -> None:
     assert not left.exists()
 
 
-def test_a_registry_clears_itself(run_builder: RunBuilder) -> None:
-    assert "is not a layout" in error(run_builder("gc", "registry.example/app", "--json"), 2)["what"]
-    assert parse_ref("registry.example/app")
+@pytest.mark.registry
+def test_a_registry_is_cleared_by_number_and_when_told_twice(
+    run_builder: RunBuilder, layout: Layout, registry_host: str, repository_name: str
+) -> None:
+    place = f"{registry_host}/{repository_name}"
+    assert "--keep" in error(run_builder("gc", place, "--json"), 2)["fix"]
+    for number in (1, 2, 10):
+        with_evidence(layout, f"version {number}", f"1.{number}")
+        document(run_builder("copy", f"oci:dist:1.{number}", place, "--json"), "copy")
+    would = document(run_builder("gc", place, "--keep", "2", "--json"), "gc")
+    assert would["dry_run"]
+    text = run_builder("gc", place, "--keep", "2").stdout
+    assert f"would be removed from {place}" in text
+    gone = document(run_builder("gc", place, "--keep", "2", "--delete", "--json"), "gc")
+    assert (gone["dry_run"], gone["places"]) == (False, would["places"])
+    assert "(1.1)" in gone["places"][0]["removed"][0]["why"]
+    listed = document(run_builder("images", place, "--json"), "images")
+    assert sorted(row["tags"][0] for row in listed["images"]) == ["1.10", "1.2"]
+    assert all(len(row["evidence"]) == 2 for row in listed["images"])

@@ -125,7 +125,7 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
             listed += [cell for cell in drivers if cell not in listed]
             if row.text("closed") == "driver":
                 closed = row
-        elif by_driver and row.text("closed") == "toolkit" and _older_than_newest(toolkit, toolkits):
+        elif by_driver and row.text("closed") == "toolkit" and _listed_when(toolkit, row):
             closed = closed or row
     name = f"{backend.spec.toolkit} {toolkit}"
     fix = f"a driver among: {', '.join(_show(cell) for cell in listed)}" if listed else ""
@@ -153,8 +153,10 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
     return _unknown("driver-window", f"no row puts driver {driver} with {name}", fix, backend.spec.source)
 
 
-def _older_than_newest(toolkit: str, cells: tuple[str, ...]) -> bool:
-    """A list is only closed for what existed when it was written."""
+def _listed_when(toolkit: str, row: Row) -> bool:
+    """A list is only closed for what existed when it was written: up to `closed_until`, or its newest entry."""
+    until = row.text("closed_until")
+    cells = (until,) if until is not None else row.texts("toolkit") or ()
     newest = max((sort_key(cell) for cell in cells), default=None)
     return newest is not None and sort_key(toolkit) <= newest
 

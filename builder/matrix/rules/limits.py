@@ -119,5 +119,7 @@ def lift(verdicts: Iterable[RuleVerdict], lifted: Iterable[tuple[str, RuleVerdic
             out.append(verdict)
             continue
         why = f"{verdict.why}; but {exception.why}"
-        out.append(dataclasses.replace(verdict, verdict=exception.verdict, why=why, source=exception.source, fix=""))
+        out.append(
+            dataclasses.replace(verdict, verdict=exception.verdict, why=why, source=exception.source, fix=exception.fix)
+        )
     return out

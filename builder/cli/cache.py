@@ -20,6 +20,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("builder.cli.cache_inspect", "What an engine says about itself, without loading it."),
     "push": ("builder.cli.cache_push", "Attach engines to their image in a registry, signed."),
     "pull": ("builder.cli.cache_pull", "Fetch an image's engines for a node class, as far as they are missing."),
+    "warm": (
+        "builder.cli.cache_warm",
+        "Compile an image's engines on a node, keep them, and prove that they are used.",
+    ),
     "gc": ("builder.cli.cache_gc", "Remove the least recently used engines, and what no engine needs."),
 }
 """Subcommand to (module, one-line help). The module's attribute `command` is the click command of that name."""

@@ -94,6 +94,10 @@ def spoken_of(question: Question, backend: Backend, rows: Collection[Row]) -> fr
     leads = {table.lead for table in set_tables(backend)}
     led = any(name in leads for name in question.packages)
     found = leads | {name for row in rows for name in row.packages()}
+    for table in set_tables(backend):
+        if table.lead is not None and table.lead in question.packages:
+            own = [row for row in table.rows if agrees(backend, row, table.lead, question.packages[table.lead])]
+            found |= {name for row in own or table.rows for name in row.packages()}
     if any(row.text(part) for row in rows for part in _PARTS):
         found |= {name for name in question.packages if family_name(name) in _PARTS}
     for row in backend.rows("limit"):

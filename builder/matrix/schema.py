@@ -294,6 +294,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "glibc": "version",
                     "cpu_level": "text",
                     "runtime": "text",
+                    "cdi": "texts",
                 },
                 required=("name", "backend", "arch"),
                 words={"arch": ("x86_64", "aarch64")},

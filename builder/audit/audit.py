@@ -33,7 +33,7 @@ from builder.audit.policy import (
     load_audit_policy,
     waived_between,
 )
-from builder.audit.tables import Tables, load_tables, load_translations
+from builder.audit.tables import Tables, load_mends, load_tables, load_translations
 from builder.audit.values import AuditReport, Finding, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
 from builder.errors import BadInput, did_you_mean, where_path
@@ -77,7 +77,7 @@ class Rules:
     @property
     def version(self) -> str:
         """Names tables and code together, e.g. `5.1-3f2a9c0b1d2e`; goes into reports."""
-        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}".encode())
+        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}{load_mends()!r}".encode())
         return f"{SCAN_VERSION}.{RULES_VERSION}-{hasher.hexdigest()[:12]}"
 
     def published_for(self, name: str) -> str | None:

@@ -20,7 +20,7 @@ from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
 from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
-from builder.audit.tables import library_stem, load_contents
+from builder.audit.tables import library_stem, load_contents, load_mends
 from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 from builder.project.exceptions import AuditException, parse_exceptions
@@ -173,10 +173,20 @@ def _foreign(
                 path=group[0].path,
                 evidence=_evidence(group),
                 chain=chain,
-                fix=policy.fixes[token].format(name=facts.name, backend=backend, other=other) if decided else "",
+                fix=_mend(facts, token, backend, other, policy) if decided else "",
             ),
             means,
         )
+
+
+def _mend(facts: WheelFacts, token: str, backend: str, other: str, policy: AuditPolicy) -> str:
+    """The distribution to take instead, where one is known, before what helps in general."""
+    general = policy.fixes[token].format(name=facts.name, backend=backend, other=other)
+    for mend in load_mends():
+        if mend.backend == backend and any(fnmatchcase(facts.name, pattern) for pattern in mend.names):
+            public = facts.version.partition("+")[0]
+            return f"use {mend.use.format(name=facts.name, version=public)}; or {general}"
+    return general
 
 
 def _evidence(group: list[Claim]) -> str:

@@ -13,6 +13,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from builder import resources
 from builder.audit.facts import WheelFacts
@@ -20,11 +21,20 @@ from builder.audit.judge import TOKENS, Claim
 from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
 from builder.audit.tables import library_stem, load_contents
-from builder.audit.values import LEVELS, Finding, Level, Severity
+from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 from builder.project.exceptions import AuditException, parse_exceptions
 
-__all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
+__all__ = [
+    "AuditException",
+    "AuditPolicy",
+    "Judgement",
+    "exception_uses",
+    "judge_wheel",
+    "load_audit_policy",
+    "load_exceptions",
+    "waived_between",
+]
 
 _SEVERITIES: dict[Level, Severity] = {"block": "error", "carry": "warning", "warn": "warning", "ok": "info"}
 _SHOWN = 6
@@ -275,17 +285,7 @@ def _notes(
             )
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
-    computed = [elf.path for elf in facts.elf if elf.can_dlopen and not elf.names]
-    if computed:
-        more = f" and {len(computed) - _SHOWN} more" if len(computed) > _SHOWN else ""
-        yield _note(
-            "computed-dlopen",
-            backend,
-            computed[0],
-            f"unknown: imports dlopen and holds no library's name, so names are made at run time: "
-            f"{', '.join(computed[:_SHOWN])}{more}",
-            chain,
-        )
+    yield from _computed(facts, backend, chain)
     modules: dict[str, list[str]] = {}
     for member in facts.members:
         if member.kind == "spirv":
@@ -300,6 +300,23 @@ def _notes(
             yield _note("unread-archive", backend, member.path, f"unknown content: {member.detail}", chain)
         elif member.kind == "broken-elf":
             yield _note("damaged-elf", backend, member.path, member.detail, chain)
+
+
+def _computed(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
+    """Names of libraries that are made at run time: what they will be cannot be told from the files."""
+    files = [elf for elf in facts.elf if elf.can_dlopen]
+    silent = [(elf.path, elf.path) for elf in files if not elf.names]
+    parts = [(elf.path, f"{elf.path} ({', '.join(elf.parts)})") for elf in files if elf.names and elf.parts]
+    calls = [(use.path, f"{use.path} line {use.line} ({use.name})") for use in facts.python if use.how == "computed"]
+    for why, places in (
+        ("imports dlopen and holds no library's name, so names are made at run time", silent),
+        ("imports dlopen and holds parts of names", parts),
+        ("Python opens a library whose name is made at run time", calls),
+    ):
+        if places:
+            more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+            shown = ", ".join(text for _, text in places[:_SHOWN])
+            yield _note("computed-dlopen", backend, places[0][0], f"unknown: {why}: {shown}{more}", chain)
 
 
 def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, ...]) -> tuple[Finding, Level]:
@@ -335,13 +352,40 @@ def _waived(finding: Finding, package: str, exceptions: Iterable[AuditException]
             continue
         if today is not None and today > exception.expires:
             continue
-        return Finding(
-            rule=finding.rule,
-            severity="info",
-            backend=finding.backend,
-            path=finding.path,
-            evidence=f"{finding.evidence} [excepted until {exception.expires}: {exception.reason}]",
-            chain=finding.chain,
-            fix=finding.fix,
-        )
+        until = f"until {exception.expires}: {exception.reason}"
+        evidence = f"{finding.evidence} [excepted {until}]"
+        return replace(finding, severity="info", evidence=evidence, means="ok", excepted=until)
     return None
+
+
+def waived_between(
+    findings: Iterable[Finding], exceptions: Iterable[AuditException], today: date | None
+) -> tuple[Finding, ...]:
+    """Findings between wheels, those excepted as notes; their package is the last one of their chain."""
+    known = tuple(exceptions)
+    return tuple(
+        _waived(finding, finding.chain[-1] if finding.chain else "", known, today) or finding for finding in findings
+    )
+
+
+def exception_uses(
+    targets: Iterable[TargetAudit],
+    between: Iterable[Finding],
+    exceptions: Iterable[AuditException],
+    today: date | None,
+) -> tuple[ExceptionUse, ...]:
+    """What each exception held for, in the order given; one that is expired or for nothing should go."""
+    found = [(target.name, finding) for target in targets for finding in target.findings]
+    found += [(finding.chain[-1] if finding.chain else "", finding) for finding in between]
+    uses: list[ExceptionUse] = []
+    for exception in exceptions:
+        expired = today is not None and today > exception.expires
+        number = sum(
+            name == exception.package
+            and fnmatchcase(finding.rule, exception.rule)
+            and (finding.severity != "info" if expired else bool(finding.excepted))
+            for name, finding in found
+        )
+        state: Literal["used", "expired", "unused"] = "expired" if expired else "used" if number else "unused"
+        uses.append(ExceptionUse(exception=exception, state=state, findings=number))
+    return tuple(uses)

@@ -32,8 +32,8 @@ __all__ = [
     "load_translations",
 ]
 
-_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:[-.][0-9a-f]{8})?\.so(?:\.(?P<version>[\w.-]*))?")
-"""A SONAME; repair tools put eight hex digits before `.so`."""
+_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:[-.][0-9a-f]{8,64})?\.so(?:\.(?P<version>[\w.-]*))?")
+"""A SONAME; repair tools put eight or more hex digits before `.so`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +66,8 @@ class Api:
     functions: tuple[str, ...]
     defines: str
     """Token for a file that exports them without being the library: `stub` or `static`."""
+    prefix: str = ""
+    """With what all of its functions begin, before a capital letter; empty where other software does so too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +100,8 @@ class Translation:
     libraries: tuple[str, ...]
     own: tuple[str, ...]
     source: str
+    always: bool = False
+    """Whether every image of the backend has it, so that no project declares it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +148,10 @@ class Tables:
     marks: tuple[Mark, ...]
     interfaces: tuple[str, ...]
     """Functions by which a plug-in of any vendor is entered."""
+    loaders: frozenset[str]
+    """Functions that open a library by its name."""
+    stems: tuple[str, ...]
+    """Stems looked for as constants of their own, where programs put names together."""
     members: tuple[MemberRule, ...]
     any_member: re.Pattern[str]
     """Matches a name that some rule matches: most names match none."""
@@ -156,6 +164,12 @@ class Tables:
         """The vendor library of this file name or SONAME, whatever its version, hash infix or folder."""
         stem = library_stem(name)
         return self.libraries.get(stem) if stem else None
+
+    def opened_library(self, name: str) -> Library | None:
+        """As `library`, for names as programs write them: a pattern for printf or a glob, a version to come, a bare
+        stem."""
+        base = name.rsplit("/", 1)[-1]
+        return self.libraries.get(base) or self.library(base.split("%", 1)[0].replace("*", "").rstrip("."))
 
     def member_rules(self, path: str) -> Iterator[MemberRule]:
         """The rules that a member's name matches."""
@@ -212,11 +226,18 @@ def load_tables(folder: Path | None = None) -> Tables:
     return Tables(
         libraries=libraries,
         apis=tuple(
-            Api(library=row["library"], functions=tuple(row["functions"]), defines=row["defines"])
+            Api(
+                library=row["library"],
+                functions=tuple(row["functions"]),
+                defines=row["defines"],
+                prefix=row.get("prefix", ""),
+            )
             for row in read["api"]["api"]
         ),
         marks=tuple(Mark(library=row["library"], data=bytes.fromhex(row["hex"])) for row in read["api"]["mark"]),
         interfaces=tuple(row["function"] for row in read["api"]["interface"]),
+        loaders=frozenset(name for row in read["api"]["loader"] for name in row["functions"]),
+        stems=tuple(stem for row in read["api"]["stem"] for stem in row["names"]),
         members=tuple(
             MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))
             for row in read["members"]["member"]

@@ -22,7 +22,7 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 4
+SCAN_VERSION = 7
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
@@ -40,14 +40,23 @@ class WheelScanner:
         """To look at the files of one thing, wherever they lie."""
         return Collector(self.tables, self.elf, self.python)
 
+    @property
+    def kind(self) -> str:
+        """What the store calls facts seen by this code with these tables."""
+        return f"audit-facts-{SCAN_VERSION}-{self.tables.digest[:16]}"
+
+    def known(self, filename: str, *, digest: Digest, store: Store) -> WheelFacts | None:
+        """The facts of a wheel that was scanned before with these tables; the wheel itself need not be there."""
+        found = store.derived(self.kind, f"{digest}/{filename}")
+        return None if found is None else WheelFacts.from_json(found)
+
     def facts(self, path: Path, filename: str, *, digest: Digest, store: Store | None) -> WheelFacts:
         """The facts of a wheel, from the store when it was scanned before with these tables."""
-        key = f"{digest}/{filename}/{SCAN_VERSION}/{self.tables.digest}"
-        if store is not None and (known := store.derived("audit-facts", key)) is not None:
-            return WheelFacts.from_json(known)
+        if store is not None and (known := self.known(filename, digest=digest, store=store)) is not None:
+            return known
         facts = self.scan(path, filename)
         if store is not None:
-            store.put_derived("audit-facts", key, facts.to_json())
+            store.put_derived(self.kind, f"{digest}/{filename}", facts.to_json())
         return facts
 
     def scan(self, path: Path, filename: str) -> WheelFacts:
@@ -123,16 +132,20 @@ class _MemberFile:
         return self.archive.stream(self.member)
 
     def head(self, size: int) -> bytes:
-        """Without inflating the rest."""
+        """Without inflating the rest, where the beginning of the compressed data tells enough."""
         raw = self.archive.raw(self.member)
+        wanted = min(size, self.member.size)
+        head = b""
         try:
             if self.member.method == STORED:
                 return bytes(raw[:size])
             if self.member.method == DEFLATED:
                 with raw[: 4 * size + 512] as start:
-                    return isal_zlib.decompressobj(-15).decompress(start, size)
+                    head = isal_zlib.decompressobj(-15).decompress(start, size)
         except InflateError:
             pass  # streaming it below tells what is wrong
         finally:
             raw.release()
-        return next(iter(self.stream()), b"")[:size]
+        if len(head) < wanted:  # empty blocks in front, or another method
+            head = next((piece for piece in self.stream() if piece), b"")[:size]
+        return head

@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 @click.command("build")
-@click.option("--backend", required=True, help="Backend of the image: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
+@click.option("--backend", required=True, help="Backend of the image, e.g. cuda.")
 @click.option(
     "--engine", type=click.Choice(["oci", "docker", "buildah"]), default="oci", show_default=True, help="Who assembles."
 )
@@ -31,6 +31,21 @@ __all__ = ["command"]
 )
 @click.option(
     "--runner", type=click.Choice(["builtin", "docker"]), help="Who runs the checks [default: the engine's own]."
+)
+@click.option(
+    "--compile-bytecode/--no-compile-bytecode",
+    default=None,
+    help="Compile the wheels' Python files, by the base's own Python, into layers of their own [default: off].",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["gzip", "zstd"]),
+    help="How new layers are compressed; zstd needs Docker 23 or containerd 1.5 [default: gzip].",
+)
+@click.option(
+    "--estargz/--no-estargz",
+    default=None,
+    help="Layers that a runtime with a stargz snapshotter starts before they are pulled [default: off].",
 )
 @click.option("--locked", is_flag=True, help="Refuse a missing or stale lock instead of renewing it.")
 @click.option("--upgrade", is_flag=True, help="Forget the locked versions and take the newest.")
@@ -60,6 +75,9 @@ def command(console: Console, /, **options: Any) -> int:
 
     backend = parse_backend(options["backend"])
     project = load_project(find_project(options["project"] or Path()))
+    project = project.with_layers(
+        compression=options["compression"], estargz=options["estargz"], bytecode=options["compile_bytecode"]
+    )
     outcome = build(
         project,
         backend,

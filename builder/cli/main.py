@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pick": ("builder.cli.pick", "Print the digest that a node should run."),
     "verify": ("builder.cli.verify", "Check every byte of an image and all its evidence."),
     "copy": ("builder.cli.copy", "Copy an image and its evidence between registries and layouts."),
+    "cache": ("builder.cli.cache", "The engine cache: compiled engines by what makes them valid."),
     "gc": ("builder.cli.gc", "Clear away what nobody needs, in the store, in layouts or in registries."),
     "images": ("builder.cli.images", "List the images of a repository and their evidence."),
     "doctor": ("builder.cli.doctor", "What this machine can do, with the mend for what it cannot."),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from builder.errors import BadInput, did_you_mean, where_path
 from builder.image.layers import LayerWriter, write_layer
+from builder.image.packing import GZIP, Packing
 from builder.image.values import Layer
 from builder.project.values import CopyRule, Project
 from builder.store import Store
@@ -86,13 +87,13 @@ class AppFile:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def app_layers(project: Project, store: Store) -> tuple[Layer, ...]:
+def app_layers(project: Project, store: Store, packing: Packing = GZIP) -> tuple[Layer, ...]:
     """The layers of all copy rules that copy something."""
     made = []
     for rule in project.image.copy:
         files = rule_files(project, rule)
         if files:
-            made.append(_layer(rule, files, store))
+            made.append(_layer(rule, files, store, packing))
     return tuple(made)
 
 
@@ -189,13 +190,14 @@ def _plain(source: Path, status: os.stat_result) -> os.stat_result:
     return status
 
 
-def _layer(rule: CopyRule, files: tuple[AppFile, ...], store: Store) -> Layer:
+def _layer(rule: CopyRule, files: tuple[AppFile, ...], store: Store, packing: Packing) -> Layer:
     def fill(writer: LayerWriter) -> None:
         for item in files:
             _add(writer, item)
 
     total = sum(item.status.st_size for item in files if not item.is_folder)
-    return write_layer(store, f"{rule.source} in {rule.target}", fill, key=_key(files) if total >= _REMEMBER else None)
+    key = _key(files) if total >= _REMEMBER else None
+    return write_layer(store, f"{rule.source} in {rule.target}", fill, key=key, packing=packing)
 
 
 def _add(writer: LayerWriter, item: AppFile) -> None:

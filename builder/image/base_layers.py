@@ -16,6 +16,7 @@ from builder.base.values import LockedBase, TreeEntry
 from builder.errors import OutsideFailed
 from builder.events import Reporter
 from builder.image.layers import LayerWriter, kept_layer, layer_source, write_layer
+from builder.image.packing import GZIP, Packing
 from builder.image.values import Layer
 from builder.names import Arch, Digest, LayoutRef, parse_ref
 from builder.registry.manifests import parse_manifest
@@ -29,6 +30,9 @@ _OCI_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar": MediaType.LAYER_TAR,
 }
 """Docker's layer types to OCI's: the bytes are the same (image-spec, "Compatibility Matrix")."""
+
+_LAZY = ("containerd.io/snapshot/stargz/", "io.github.containers.zstd-chunked.")
+"""Prefixes of the annotations of eStargz and zstd:chunked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,15 +58,24 @@ def base_image(
     *,
     offline: bool = False,
     open_repository: OpenRepository | None = None,
+    packing: Packing = GZIP,
 ) -> BaseImage:
-    """The base's layers; `open_repository` is needed for an OCI base."""
+    """The base's layers; `open_repository` is needed for an OCI base. `packing` is for those that are made here."""
     if base.packages:
-        layer = debian_layer(base, arch, store, reporter, offline=offline)
+        layer = debian_layer(base, arch, store, reporter, offline=offline, packing=packing)
         return BaseImage(layers=(layer,), sources=(layer_source(layer, store),), config={})
     return _oci_base(base, store, open_repository)
 
 
-def debian_layer(base: LockedBase, arch: Arch, store: Store, reporter: Reporter, *, offline: bool = False) -> Layer:
+def debian_layer(
+    base: LockedBase,
+    arch: Arch,
+    store: Store,
+    reporter: Reporter,
+    *,
+    offline: bool = False,
+    packing: Packing = GZIP,
+) -> Layer:
     """The built-in base as one layer, made once for each base digest."""
 
     def fill(writer: LayerWriter) -> None:
@@ -70,7 +83,7 @@ def debian_layer(base: LockedBase, arch: Arch, store: Store, reporter: Reporter,
         reporter.detail(f"unpacking {len(base.packages)} packages of {base.reference}")
         write_tree(writer, read_tree(base, store, arch))
 
-    return write_layer(store, base.reference, fill, key=_debian_key(base, arch))
+    return write_layer(store, base.reference, fill, key=_debian_key(base, arch), packing=packing)
 
 
 def _debian_key(base: LockedBase, arch: Arch) -> str:
@@ -85,6 +98,7 @@ def base_sizes(
     *,
     offline: bool = False,
     open_repository: OpenRepository | None = None,
+    packing: Packing = GZIP,
 ) -> tuple[tuple[str, int, bool], ...]:
     """Title, bytes and whether they are exact, of each layer of the base; nothing is made and no layer is fetched.
 
@@ -93,7 +107,7 @@ def base_sizes(
     if not base.packages:
         found = base_image(base, arch, store, reporter, offline=offline, open_repository=open_repository)
         return tuple((layer.title, layer.descriptor.size, True) for layer in found.layers)
-    kept = kept_layer(store, base.reference, _debian_key(base, arch))
+    kept = kept_layer(store, base.reference, _debian_key(base, arch), packing)
     if kept is not None:
         return ((base.reference, kept.descriptor.size, True),)
     return ((base.reference, sum(package.size for package in base.packages), False),)
@@ -129,7 +143,9 @@ def _oci_base(base: LockedBase, store: Store, open_repository: OpenRepository | 
         )
     layers = tuple(
         Layer(
-            descriptor=replace(item, media_type=_OCI_TYPES.get(item.media_type, item.media_type), annotations={}),
+            descriptor=replace(
+                item, media_type=_OCI_TYPES.get(item.media_type, item.media_type), annotations=_about_bytes(item)
+            ),
             diff_id=Digest.parse(diff_id),
             title=f"base {base.reference}",
         )
@@ -141,6 +157,11 @@ def _oci_base(base: LockedBase, store: Store, open_repository: OpenRepository | 
     return BaseImage(
         layers=layers, sources=sources, config=config, mount_from=reference.repository, host=reference.host
     )
+
+
+def _about_bytes(layer: Descriptor) -> dict[str, str]:
+    """Annotations that belong to the blob wherever it lies: those by which a runtime pulls it lazily."""
+    return {name: value for name, value in layer.annotations.items() if name.startswith(_LAZY)}
 
 
 def _manifest(base: LockedBase, repository: Callable[[], Repository], store: Store) -> Manifest:

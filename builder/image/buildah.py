@@ -23,6 +23,7 @@ from builder.image.devices import buildah_devices
 from builder.image.docker import base_archive, hand_over, scratch_folder, write_context
 from builder.image.dockerfile import local_base, render
 from builder.image.install import Venv
+from builder.image.packing import refuse_packing
 from builder.image.values import VENV, BuiltImage, ImagePlan
 from builder.image.wheel_files import wheel_files
 from builder.lock.values import Lock
@@ -112,6 +113,7 @@ def assemble_buildah(
     The image stays in the container storage too, as `NAME:BACKEND`. Arguments and result are those of `assemble`;
     `devices` are given to the build's steps (CDI names or device nodes).
     """
+    refuse_packing(plan.project.image, "buildah")
     given = buildah_devices(devices, buildah.version) if devices else ()
     shadowed_paths(wheel_files(plan), Venv(root=VENV, python=plan.lock.python), store)
     base = base_image(plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository)

@@ -30,6 +30,7 @@ from builder.image.docker_cli import Docker
 from builder.image.dockerfile import Dockerfile, copy_paths, local_base, local_name, render
 from builder.image.install import Venv
 from builder.image.layers import layer_source
+from builder.image.packing import refuse_packing
 from builder.image.values import VENV, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
 from builder.lock.values import Lock
@@ -66,6 +67,7 @@ def assemble_docker(
     The image stays in the engine too, as `NAME:BACKEND`. Arguments and result are those of the built-in engine's
     `assemble`; `docker` is the engine, and `devices` are given to the build's steps (CDI names).
     """
+    refuse_packing(plan.project.image, "docker")
     more: tuple[str, ...] = ()
     if devices:
         more = buildx_devices(

@@ -44,7 +44,16 @@ class DockerVersions:
     @property
     def client_numbers(self) -> tuple[int, ...]:
         """`20.10.24+dfsg1` as (20, 10)."""
-        return tuple(int(part) for part in self.client.split(".")[:2] if part.isdigit())
+        return _numbers(self.client)
+
+    @property
+    def reads_zstd(self) -> bool:
+        """Whether the engine can take in layers that are compressed by zstd (Docker Engine 23.0 release notes)."""
+        return _numbers(self.server) >= (23,)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

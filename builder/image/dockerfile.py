@@ -226,6 +226,7 @@ def _install_command(plan: ImagePlan) -> tuple[str, ...]:
         *(base.python_path, "-I", "-S", "-B", f"{_MOUNT}/install.py"),
         *(word for name, value in options.items() for word in (f"--{name}", value)),
         *("--wheels", f"{_MOUNT}/wheels.json"),
+        *(("--compile-bytecode",) if plan.project.image.compile_bytecode else ()),
     )
 
 

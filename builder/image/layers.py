@@ -1,8 +1,7 @@
-"""Writing one layer into the store: tar entries as gzip members, both digests on the way, nothing written twice.
+"""Writing one layer into the store: tar entries packed on the way, both digests taken, nothing written twice.
 
-Each file is two gzip members: the padding of the file before with this one's tar header, and the content. Hashing runs
-in two threads of its own (one for the compressed blob, one for the tar), while the caller inflates and writes; hashlib
-and isal both release the interpreter lock for large pieces.
+Hashing runs in two threads of its own (one for the blob, one for the tar), while the caller inflates and writes;
+hashlib and isal both release the interpreter lock for large pieces.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from pathlib import Path
 from typing import IO, Any
 
 from builder.errors import OutsideFailed
-from builder.image import gzipstream
-from builder.image.tarstream import END, header, padding
+from builder.image import estargz, gzipstream
+from builder.image.packing import GZIP, Packing
+from builder.image.tarstream import END, TarKind, header, padding
 from builder.image.values import Layer
 from builder.names import Digest
-from builder.registry.values import Descriptor, FileSource, MediaType
+from builder.registry.values import Descriptor, FileSource
 from builder.store import Store, disk_errors
 
 __all__ = ["LAYER_FORMAT", "LayerWriter", "kept_layer", "layer_source", "write_layer"]
 
 LAYER_FORMAT = "1"
-"""Version of how entries become bytes (this module, tarstream, gzipstream); part of every cache key of layers."""
+"""Version of how entries become bytes (here, tarstream, gzipstream, packing, estargz); part of every cache key."""
 
 _BATCH = 1 << 18
-_COMPRESS_LIMIT = 4 << 20
-"""Longer content is stored, not compressed, in bytes: such files of an application are models and archives, which do
-not shrink, and compressing gigabytes would be most of a build's time."""
+_PIECE = 4 << 20
+"""Bytes of a file read at a time; they decide where stored blocks end, so they are part of the format."""
 
 
 class _HashThread:
@@ -78,18 +77,23 @@ class _HashThread:
 class LayerWriter:
     """Collects the entries of one layer. Made by `write_layer`; entries come in the order they are added."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], packing: Packing = GZIP) -> None:
         self._file = file
         self._blob = _HashThread()
         self._tar = _HashThread()
+        self._encoder = packing.encoder(self._write)
         self._padding = b""
         self._folders: set[str] = set()
+        self._contents: estargz.Contents | None = None
+        if packing.estargz:
+            self._contents = estargz.Contents()
+            self.content(estargz.LANDMARK, estargz.LANDMARK_CONTENT, mode=0o644, compress=False)
 
     def directory(self, path: str, *, mode: int = 0o755, uid: int = 0, gid: int = 0) -> None:
         """A directory, once; parents are not added."""
         if path not in self._folders:
             self._folders.add(path)
-            self._header(header(path, "directory", mode=mode, uid=uid, gid=gid))
+            self._entry(path, "directory", mode=mode, uid=uid, gid=gid)
 
     def parents(self, path: str, *, below: str) -> None:
         """The directories between `below` (left out) and `path`, mode 755, where they were not added before."""
@@ -100,43 +104,23 @@ class LayerWriter:
 
     def symlink(self, path: str, target: str, *, uid: int = 0, gid: int = 0) -> None:
         """A symbolic link, its target as written."""
-        self._header(header(path, "symlink", mode=0o777, uid=uid, gid=gid, link=target))
+        self._entry(path, "symlink", mode=0o777, uid=uid, gid=gid, link=target)
 
     def content(self, path: str, data: bytes, *, mode: int, uid: int = 0, gid: int = 0, compress: bool = True) -> None:
-        """A file from memory. `compress=False` stores it, so that the bytes do not depend on a compression library."""
-        self._header(header(path, "file", mode=mode, uid=uid, gid=gid, size=len(data)))
-        if not data:
-            return
-        self._tar.update(data)
-        squeeze = compress and len(data) <= _COMPRESS_LIMIT
-        stream = gzipstream.compressed(data) if squeeze else b"".join(gzipstream.stored_blocks(data))
-        self._write(gzipstream.HEADER + stream + gzipstream.trailer(zlib.crc32(data), len(data)))
-        self._padding = padding(len(data))
+        """A file from memory. `compress=False` stores it in gzip, so that the bytes depend on no library."""
+        self._entry(path, "file", mode=mode, uid=uid, gid=gid, size=len(data))
+        if data:
+            with self._noted(len(data)) as seen:
+                self._encoder.content(seen([data]), size=len(data), squeeze=compress)
 
     def file(self, path: str, source: IO[bytes], size: int, *, mode: int) -> None:
-        """A file from disk, of exactly `size` bytes; long ones are stored in bounded memory."""
-        if size <= _COMPRESS_LIMIT:
-            data = source.read(size + 1)
-            if len(data) != size:
-                raise _changed(path)
-            self.content(path, data, mode=mode)
-            return
-        self._header(header(path, "file", mode=mode, size=size))
-        self._write(gzipstream.HEADER)
-        crc, left = 0, size
-        while left:
-            piece = source.read(min(_COMPRESS_LIMIT, left))
-            if not piece:
-                raise _changed(path)
-            left -= len(piece)
-            crc = zlib.crc32(piece, crc)
-            self._tar.update(piece)
-            for part in gzipstream.stored_blocks(piece, final=not left):
-                self._write(part)
+        """A file from disk, of exactly `size` bytes, in bounded memory."""
+        self._entry(path, "file", mode=mode, size=size)
+        if size:
+            with self._noted(size) as seen:
+                self._encoder.content(seen(_exactly(path, source, size)), size=size, squeeze=True)
         if source.read(1):
             raise _changed(path)
-        self._write(gzipstream.trailer(crc, size))
-        self._padding = padding(size)
 
     def spliced(
         self,
@@ -152,64 +136,119 @@ class LayerWriter:
 
         `plain` checks length and CRC-32, so a stream that lies never gets under a layer's name.
         """
-        self._header(header(path, "file", mode=mode, size=size))
+        self._entry(path, "file", mode=mode, size=size)
         if not size:
             for _ in plain:
                 pass
             return
-        for piece in plain:
-            self._tar.update(piece)
-        self._write(gzipstream.HEADER)
-        for piece in stream():
-            self._write(piece)
-        self._write(gzipstream.trailer(crc32, size))
+        with self._noted(size) as seen:
+            self._encoder.spliced(seen(plain), stream, size=size, crc32=crc32)
+
+    def _entry(
+        self, path: str, kind: TarKind, *, mode: int, uid: int = 0, gid: int = 0, size: int = 0, link: str = ""
+    ) -> None:
+        self._header(header(path, kind, mode=mode, uid=uid, gid=gid, size=size, link=link))
+        if self._contents is not None:
+            self._contents.add(path, kind, mode=mode, uid=uid, gid=gid, link=link)
+
+    @contextmanager
+    def _noted(self, size: int) -> Iterator[Callable[[Iterable[bytes]], Iterator[bytes]]]:
+        """What passes through the function that this gives is the last entry's content, `size` bytes in all."""
+        offset = self._blob.size
+        digest = hashlib.sha256() if self._contents is not None else None
+
+        def seen(pieces: Iterable[bytes]) -> Iterator[bytes]:
+            for piece in pieces:
+                self._tar.update(piece)
+                if digest is not None:
+                    digest.update(piece)
+                yield piece
+
+        yield seen
+        if self._contents is not None and digest is not None:
+            self._contents.content(offset=offset, size=size, sha256=digest.hexdigest())
         self._padding = padding(size)
 
     def _header(self, blocks: bytes) -> None:
         data = self._padding + blocks
         self._padding = b""
         self._tar.update(data)
-        self._write(gzipstream.member(data))
+        self._encoder.header(data)
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)
         self._blob.update(data)
 
     def _finish(self) -> tuple[Descriptor, Digest]:
-        self._header(END)
+        annotations = {}
+        if self._contents is None:
+            self._header(END)
+        else:
+            annotations[estargz.TOC_ANNOTATION] = str(self._table_of_contents(self._contents.json()))
+        self._encoder.end()
         digest, diff_id = self._blob.finish(), self._tar.finish()
-        descriptor = Descriptor(media_type=MediaType.LAYER_GZIP, digest=digest, size=self._blob.size)
-        return descriptor, diff_id
+        media_type = self._encoder.media_type
+        return Descriptor(media_type=media_type, digest=digest, size=self._blob.size, annotations=annotations), diff_id
+
+    def _table_of_contents(self, table: bytes) -> Digest:
+        """The last entry, in one member with the archive's end, and the footer that points at it."""
+        if self._padding:
+            self._header(b"")
+        offset = self._blob.size
+        data = header(estargz.TOC_NAME, "file", mode=0o444, size=len(table)) + table + padding(len(table)) + END
+        self._tar.update(data)
+        # Compressed, unlike other headers: a runtime fetches it before it starts anything.
+        self._write(gzipstream.HEADER + gzipstream.compressed(data) + gzipstream.trailer(zlib.crc32(data), len(data)))
+        self._write(estargz.footer(offset))
+        return Digest.of(table)
 
     def _stop(self) -> None:
         self._blob.stop()
         self._tar.stop()
 
 
+def _exactly(path: str, source: IO[bytes], size: int) -> Iterator[bytes]:
+    left = size
+    while left:
+        piece = source.read(min(_PIECE, left))
+        if not piece:
+            raise _changed(path)
+        left -= len(piece)
+        yield piece
+
+
 def _changed(path: str) -> OutsideFailed:
     return OutsideFailed(f"{path} changed while it was read", fix="build again when nothing writes to the project")
 
 
-def write_layer(store: Store, title: str, fill: Callable[[LayerWriter], None], *, key: str | None = None) -> Layer:
+def write_layer(
+    store: Store,
+    title: str,
+    fill: Callable[[LayerWriter], None],
+    *,
+    key: str | None = None,
+    packing: Packing = GZIP,
+) -> Layer:
     """Make a layer by `fill`, keep its blob in the store, and remember it under `key`.
 
-    A layer that is remembered and whose blob is there is not made again: the key names everything it depends on.
+    A layer that is remembered and whose blob is there is not made again: the key and the packing name everything it
+    depends on.
     """
-    if key is not None and (kept := kept_layer(store, title, key)) is not None:
+    if key is not None and (kept := kept_layer(store, title, key, packing)) is not None:
         return kept
     with store.partial() as path, disk_errors(path):
-        with _open(path) as writer:
+        with _open(path, packing) as writer:
             fill(writer)
             descriptor, diff_id = writer._finish()
         blob = store.adopt(path, descriptor.digest, verified=True)
     if key is not None:
-        store.put_derived("layer", _full(key), {"descriptor": descriptor.to_json(), "diff_id": str(diff_id)})
+        store.put_derived("layer", _full(key, packing), {"descriptor": descriptor.to_json(), "diff_id": str(diff_id)})
     return Layer(descriptor=descriptor, diff_id=diff_id, title=title, path=blob)
 
 
-def kept_layer(store: Store, title: str, key: str) -> Layer | None:
+def kept_layer(store: Store, title: str, key: str, packing: Packing = GZIP) -> Layer | None:
     """The layer remembered under `key`, when its blob is still there."""
-    found: Any = store.derived("layer", _full(key))
+    found: Any = store.derived("layer", _full(key, packing))
     if found is None:
         return None
     descriptor = Descriptor.from_json(found["descriptor"])
@@ -226,14 +265,14 @@ def layer_source(layer: Layer, store: Store) -> FileSource:
     return FileSource(layer.path, immutable=True, verified=store.fresh(layer.descriptor.digest))
 
 
-def _full(key: str) -> str:
-    return f"format {LAYER_FORMAT}; {key}"
+def _full(key: str, packing: Packing) -> str:
+    return f"format {LAYER_FORMAT}; {packing.key}{key}"
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[LayerWriter]:
+def _open(path: Path, packing: Packing) -> Iterator[LayerWriter]:
     with path.open("wb", buffering=1 << 20) as file:
-        writer = LayerWriter(file)
+        writer = LayerWriter(file, packing)
         try:
             yield writer
         finally:

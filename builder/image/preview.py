@@ -9,6 +9,7 @@ from builder.base.resolve import OpenRepository
 from builder.events import Reporter
 from builder.image.app import rule_files
 from builder.image.base_layers import base_sizes
+from builder.image.packing import Packing
 from builder.image.plan import Limits, WheelSize, group_title, group_wheels
 from builder.image.values import BuiltImage
 from builder.lock.values import Lock
@@ -84,12 +85,19 @@ def preview(
     base = [
         PlannedLayer(title=title, size=size, exact=exact)
         for title, size, exact in base_sizes(
-            lock.base, lock.arch, store, reporter, offline=offline, open_repository=open_repository
+            lock.base,
+            lock.arch,
+            store,
+            reporter,
+            offline=offline,
+            open_repository=open_repository,
+            packing=Packing.of(project.image),
         )
     ]
     titles = {package.file: f"{package.name} {package.version}" for package in lock.packages}
     wheels = [WheelSize(name=item.name, file=item.file, size=sizes[item.file]) for item in lock.packages]
-    groups = group_wheels(wheels, other_layers=len(base) + 1 + len(project.image.copy), limits=limits)
+    others = len(base) + 1 + len(project.image.copy) + int(project.image.compile_bytecode)
+    groups = group_wheels(wheels, other_layers=others, limits=limits)
     packed = [
         PlannedLayer(
             title=group_title([titles[item.file] for item in group], [item.name for item in group]),
@@ -99,6 +107,11 @@ def preview(
         )
         for group in groups
     ]
+    if project.image.compile_bytecode:
+        # How much Python a wheel holds is not known before it is here, hence not how many layers there will be.
+        packed.append(
+            PlannedLayer(title=f"bytecode of {len(wheels)} wheels, in as many layers as it needs", size=0, exact=False)
+        )
     environment = PlannedLayer(title=f"environment for Python {lock.python}", size=0, exact=False)
     copied = []
     for rule in project.image.copy:

@@ -15,6 +15,7 @@ from builder.errors import Where
 from builder.image import gzipstream, install
 from builder.image.install import Entry, Placed, Venv, place
 from builder.image.layers import LayerWriter, write_layer
+from builder.image.packing import GZIP, Packing
 from builder.image.values import Layer
 from builder.names import Digest
 from builder.store import Store
@@ -59,6 +60,7 @@ def wheel_layer(
     *,
     title: str,
     left_out: Mapping[str, frozenset[str]] | None = None,
+    packing: Packing = GZIP,
 ) -> Layer:
     """One layer with these wheels, in this order.
 
@@ -76,10 +78,10 @@ def wheel_layer(
             with WheelArchive.open(wheel.path, filename=wheel.file) as archive:
                 _splice(writer, archive, venv, skipped.get(wheel.file, frozenset()))
 
-    return write_layer(store, title, fill, key=key)
+    return write_layer(store, title, fill, key=key, packing=packing)
 
 
-def skeleton_layer(venv: Venv, base_python: str, store: Store) -> Layer:
+def skeleton_layer(venv: Venv, base_python: str, store: Store, packing: Packing = GZIP) -> Layer:
     """The environment itself: pyvenv.cfg and the interpreter's links."""
     root = venv.root.lstrip("/")
 
@@ -93,7 +95,7 @@ def skeleton_layer(venv: Venv, base_python: str, store: Store) -> Layer:
                 writer.content(f"{root}/{item.path}", item.content or b"", mode=0o644, compress=False)
 
     key = f"environment {venv.root} python {venv.python} on {base_python} rules {install.SKELETON_LAYOUT}"
-    return write_layer(store, f"environment for Python {venv.python}", fill, key=key)
+    return write_layer(store, f"environment for Python {venv.python}", fill, key=key, packing=packing)
 
 
 def _splice(writer: LayerWriter, archive: WheelArchive, venv: Venv, left_out: frozenset[str]) -> None:

@@ -89,9 +89,13 @@ def _sentence(row: Row) -> str:
 
 def _driver_notes(question: Question, backend: Backend) -> tuple[str, ...]:
     """What an image of the toolkit carries for its engine to check, where the driver falls short of it."""
-    if question.settings.get("nvidia-require-cuda") is not None or question.driver is None:
+    if {"image", "nvidia-require-cuda"} & question.settings.keys() or question.driver is None:
         return ()
     refused = require_toolkit(question, backend) if "driver-branch" in backend.kinds else None
     if refused is None or reported_toolkit(backend, question.driver) is None:
         return ()
-    return (f"require-cuda: {refused.why} ({refused.fix})",)
+    text = (
+        "require-cuda: the verdict is on toolkit and driver alone, no image was named. For an image of this toolkit it "
+        f"is the opposite: {refused.why} ({refused.fix}). Name the image, or its NVIDIA_REQUIRE_CUDA, to have it judged"
+    )
+    return (text,)

@@ -14,8 +14,8 @@ from builder.errors import BadInput
 from builder.matrix.bases import choose_base
 from builder.matrix.judge import Goal, check, join, toolkit_of
 from builder.matrix.load import Backend, Tables
+from builder.matrix.products import device_row
 from builder.matrix.question import known_packages
-from builder.matrix.rules.devices import device_row
 from builder.matrix.sets import set_tables, targets_of
 from builder.matrix.tables import Row, Table
 from builder.matrix.targets import normalise_target

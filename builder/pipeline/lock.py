@@ -57,9 +57,11 @@ def lock_project(
     if engine is not None:
         _check_engine(engine)
     stack = solve_project(project, backend, node_class=node_class)
+    if (where := load_tables().backend(backend).spec.wheels) is not None:
+        work.reporter.note(where)
     for question in stack.unknown:
         work.reporter.note(f"not known: {question}")
-    base_reference = project.base_for(backend) or stack.base or _built_in(stack.python)
+    base_reference = project.base_for(backend) or stack.base or _own_base(project, stack)
     path = lock_path(project.root, backend)
     policy = load_package_policy()
     previous = _previous(path, must_exist=check)
@@ -155,6 +157,19 @@ def _no_stack(project: Project, backend: str, refused: tuple[Refusal, ...]) -> B
         verdict = nearest.verdict
     kind = CannotTell if verdict == "unknown" else Refused
     return kind(f"no coherent {backend} stack for this project", why=why, fix=fix, where=Where(file=str(project.path)))
+
+
+def _own_base(project: Project, stack: Stack) -> str:
+    """The built-in base; `CannotTell` where the wheels need a vendor's image and none is known that fits."""
+    spec = load_tables().backend(stack.backend).spec
+    if spec.vendor_base:
+        raise CannotTell(
+            f"no base image is known for this {stack.backend} stack",
+            why=next((reason.why for reason in stack.why if reason.cell == "base"), spec.source),
+            fix=f'name the image in the project file: base = "HOST/NAME:TAG" in [backend.{stack.backend}]',
+            where=Where(file=str(project.path)),
+        )
+    return _built_in(stack.python)
 
 
 def _built_in(python: str) -> str:

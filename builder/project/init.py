@@ -214,6 +214,9 @@ _IMAGE_HINTS = [
     '# user = "10001:10001"  # numeric, never root',
     '# workdir = "/app"',
     '# ports = ["8080"]',
+    "# compile-bytecode = false  # true: large frameworks start in seconds, for some megabytes more",
+    '# compression = "gzip"  # or "zstd": smaller and quicker to unpack, from Docker 23 and containerd 1.5 on',
+    "# estargz = false  # true: a runtime with a stargz snapshotter starts before the layers are pulled",
     '# env = { PYTHONUNBUFFERED = "1" }',
     '# labels = { "org.example.team" = "search" }',
 ]
@@ -229,7 +232,7 @@ _AUDIT = [
     '# exception = [{ package = "name", rule = "foreign-soft", reason = "why it does no harm", expires = 2030-01-01 }]',
 ]
 _BACKENDS = [
-    "# One table for each backend whose image differs: cpu, cuda, rocm, npu, neuron, tpu, xpu.",
+    "# One table for each backend whose image differs; `builder matrix list` names them.",
     "# [backend.npu]",
     '# requirements = ["torch-npu==2.13.0", "torch==2.13.0+cpu"]  # added to the ones above',
     '# exclude = ["onnxruntime"]  # names of the ones above that this backend leaves out',

@@ -6,7 +6,7 @@ import re
 import string
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -20,6 +20,7 @@ from builder.project.table import Faults, Table, parse_toml
 from builder.project.values import (
     DEFAULT_TAG,
     BackendOptions,
+    Compression,
     CopyRule,
     ImageOptions,
     Project,
@@ -125,7 +126,14 @@ def _image(table: Table, root: Path) -> ImageOptions:
         labels=table.strings("labels"),
         ports=tuple(port if "/" in port else f"{port}/tcp" for port in table.texts("ports", check=_check_port)),
         copy=tuple(rule for item in table.items("copy") if (rule := _copy_rule(table, item, root))),
+        compile_bytecode=table.flag("compile-bytecode"),
+        compression=cast("Compression", table.text("compression", check=_check_compression) or "gzip"),
+        estargz=table.flag("estargz"),
     )
+    if image.estargz and image.compression != "gzip":
+        table.fault(
+            "estargz", f"eStargz layers cannot be compressed by {image.compression}", "leave out one of the two"
+        )
     table.finish()
     return image
 
@@ -238,6 +246,11 @@ def _check_user(text: str) -> str | None:
     if re.fullmatch(r"[1-9]\d*(:\d+)?", text) is None:
         return f"user {text!r} must be a numeric uid or uid:gid above 0; images do not run as root"
     return None
+
+
+def _check_compression(text: str) -> str | None:
+    known = get_args(Compression)
+    return None if text in known else f"compression {text!r} must be one of {', '.join(known)}"
 
 
 def _check_absolute(text: str) -> str | None:

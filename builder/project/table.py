@@ -82,6 +82,14 @@ class Table:
             return default
         return float(value)
 
+    def flag(self, name: str) -> bool:
+        """True or false; false when absent."""
+        value = self._get(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.fault(name, f"{name} must be true or false, not {value!r}")
+        return False
+
     def items(self, name: str) -> tuple[Any, ...]:
         """An array of anything; the caller checks the items."""
         value = self._get(name)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from builder.names import Arch
 from builder.project.exceptions import AuditException
 
-__all__ = ["BackendOptions", "CopyRule", "ImageOptions", "Project", "Warmup"]
+__all__ = ["BackendOptions", "Compression", "CopyRule", "ImageOptions", "Project", "Warmup"]
+
+Compression = Literal["gzip", "zstd"]
 
 DEFAULT_TAG = "{version}-{backend}{toolkit}"
 
@@ -48,6 +51,12 @@ class ImageOptions:
     ports: tuple[str, ...] = ()
     """`port/tcp` or `port/udp`."""
     copy: tuple[CopyRule, ...] = ()
+    compile_bytecode: bool = False
+    """Whether the wheels' Python files are compiled when the image is built, not when it starts."""
+    compression: Compression = "gzip"
+    """How the layers that are made here are compressed."""
+    estargz: bool = False
+    """Whether those layers can be pulled lazily."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +137,18 @@ class Project:
     def base_for(self, backend: str) -> str | None:
         """The base image asked for: the backend's, else the project's, else None."""
         return self.options(backend).base or self.base
+
+    def with_layers(
+        self, *, compression: Compression | None = None, estargz: bool | None = None, bytecode: bool | None = None
+    ) -> Project:
+        """This project with other wishes for its layers; None leaves what the file says."""
+        image = replace(
+            self.image,
+            compression=compression or self.image.compression,
+            estargz=self.image.estargz if estargz is None else estargz,
+            compile_bytecode=self.image.compile_bytecode if bytecode is None else bytecode,
+        )
+        return replace(self, image=image)
 
     def python_for(self, backend: str) -> str:
         """The Python asked for: the backend's, else the project's."""

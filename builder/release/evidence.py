@@ -11,6 +11,7 @@ from typing import Literal
 from builder.errors import BadInput, where_path
 from builder.names import Digest
 from builder.registry.errors import MissingContent
+from builder.registry.intoto import parse_statement, subjects
 from builder.registry.manifests import (
     EMPTY_CONFIG,
     canonical_json,
@@ -19,7 +20,6 @@ from builder.registry.manifests import (
     subject_of,
 )
 from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType, Repository
-from builder.release.intoto import parse_statement, subjects
 from builder.release.records import read_promotion
 from builder.release.values import Draft, Evidence, EvidenceKind, EvidenceType, PredicateType
 

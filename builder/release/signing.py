@@ -6,34 +6,20 @@ is signed is what is attached, and nothing about it can be told differently.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from builder.errors import BadInput, Refused, where_path
+from builder.errors import Refused
 from builder.names import Digest
+from builder.registry.dsse import PrivateKey, seal
 from builder.registry.errors import MissingContent
-from builder.registry.manifests import INDEX_TYPES, canonical_json, pointed_manifests
+from builder.registry.manifests import INDEX_TYPES, pointed_manifests
 from builder.registry.values import Manifest, Repository
 from builder.release.evidence import attach, evidence
-from builder.release.signatures import PublicKey, missing_extra, public_key, signed_payloads
+from builder.release.signatures import signed_payloads
 from builder.release.values import Draft, Evidence, EvidenceType
 
-if TYPE_CHECKING:
-    from securesystemslib.signer import CryptoSigner
-
-__all__ = ["PrivateKey", "SignedEvidence", "read_private_key", "sign"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrivateKey:
-    """A key to sign with. The secret is in the signer, which does not show it."""
-
-    signer: CryptoSigner
-    public: PublicKey
-    """Its other half, to see what it signed before."""
+__all__ = ["SignedEvidence", "sign"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,46 +32,6 @@ class SignedEvidence:
     """The manifest that attaches the signature."""
     fresh: bool
     """It was signed now; False when this key had signed it before."""
-
-
-def read_private_key(path: Path, password: bytes | None) -> PrivateKey:
-    """A private key from a PEM file (PKCS#8, or the older forms of OpenSSL): Ed25519, ECDSA on a NIST curve or RSA.
-
-    `password` opens a protected one; None is for a key without.
-    """
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-        from securesystemslib.signer import CryptoSigner
-    except ImportError as error:
-        raise missing_extra("nothing can be signed here", error) from error
-    fix = "give a PEM file with an Ed25519, ECDSA or RSA private key"
-    try:
-        data = path.read_bytes()
-        if b"ENCRYPTED SIGSTORE PRIVATE KEY" in data or b"ENCRYPTED COSIGN PRIVATE KEY" in data:
-            raise ValueError("it is in cosign's own form")
-        key = load_pem_private_key(data, password)
-        if not isinstance(key, (Ed25519PrivateKey, EllipticCurvePrivateKey, RSAPrivateKey)):
-            raise ValueError("its algorithm is another")  # noqa: TRY004 - the file's fault, told below
-        signer = CryptoSigner(key)
-    except TypeError as error:  # what cryptography raises when a password is missing, or given for nothing
-        fix = "name its password: --password-file FILE or BUILDER_KEY_PASSWORD"
-        if password is not None:
-            fix = "leave the password out: the key has none"
-        raise BadInput(
-            f"cannot open the private key {path}", why=str(error), fix=fix, where=where_path(path)
-        ) from error
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise BadInput(
-            f"cannot read the private key {path}",
-            why=str(error),
-            fix=f"check the password; {fix}" if password is not None else fix,
-            where=where_path(path),
-        ) from error
-    return PrivateKey(signer=signer, public=public_key(path.name, key.public_key()))
 
 
 def sign(repository: Repository, digest: Digest, key: PrivateKey) -> tuple[SignedEvidence, ...]:
@@ -150,19 +96,10 @@ def _sign_image(
 
 
 def _draft(piece: Evidence, key: PrivateKey) -> Draft:
-    kind = piece.artifact_type.encode()
-    signature = key.signer.sign(b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(piece.content), piece.content))
-    envelope = {
-        "payload": base64.b64encode(piece.content).decode(),
-        "payloadType": piece.artifact_type,
-        "signatures": [
-            {"keyid": signature.keyid, "sig": base64.b64encode(bytes.fromhex(signature.signature)).decode()}
-        ],
-    }
     return Draft(
         kind="other",
         artifact_type=EvidenceType.DSSE,
-        content=canonical_json(envelope),
+        content=seal(piece.content, piece.artifact_type, key),
         title=f"{piece.kind}.dsse.json",
-        summary={"signs": piece.kind, "keyid": signature.keyid},
+        summary={"signs": piece.kind, "keyid": key.signer.public_key.keyid},
     )

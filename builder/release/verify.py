@@ -16,13 +16,14 @@ from typing import Any, Literal
 from builder.errors import BadInput, BuilderError, Refused
 from builder.events import Advance, Reporter
 from builder.names import Digest
+from builder.registry.dsse import PublicKey
 from builder.registry.errors import MissingContent, RegistryRefused
 from builder.registry.layers import DAMAGED, BadLayer, BlobStream, decompressed
 from builder.registry.manifests import INDEX_TYPES, check_index, parse_manifest, pointed_blobs, pointed_manifests
 from builder.registry.values import Descriptor, Manifest, Repository
 from builder.release.evidence import evidence
 from builder.release.provenance import BUILD_TYPE, read_provenance
-from builder.release.signatures import PublicKey, signed_payloads
+from builder.release.signatures import signed_payloads
 from builder.release.values import Evidence
 from builder.store import CorruptBlob
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from builder.errors import BadInput, OutsideFailed
+from builder.errors import BadInput, CannotTell, OutsideFailed
 from builder.events import Reporter
 from builder.image.docker_archive import load_stream
 from builder.image.docker_cli import Docker, DockerFailed
 from builder.matrix.values import RunLine
+from builder.registry.values import MediaType
 from builder.smoke.hostfacts import device_nodes
 from builder.smoke.preflight import groups_for, shared_memory_for
 from builder.smoke.process import Process
@@ -62,6 +63,15 @@ class DockerRunner:
     def _load(self, image: RunnableImage, name: str) -> None:
         if self._docker.image_layers(name) is not None:
             return
+        if (
+            any(layer.media_type == MediaType.LAYER_ZSTD for layer in image.layers)
+            and not self._docker.versions.reads_zstd
+        ):
+            raise CannotTell(
+                f"{image.name} cannot be run by this Docker Engine",
+                why=f"its layers are compressed by zstd, which {self._docker.versions.server} cannot read; 23.0 can",
+                fix="run with --runner builtin, or build without --compression zstd",
+            )
         read = image.repository.read_blob
         config = b"".join(read(image.config_digest))
         layers = [(layer, partial(read, layer.digest)) for layer in image.layers]
@@ -124,7 +134,7 @@ class _Loaded:
             *(f"--tmpfs={path}:rw,exec,nosuid,nodev,mode=1777,size=4g" for path in ("/tmp", "/var/tmp", "/run")),  # noqa: S108
             *self.arguments,
             *(f"--env={key}={value}" for key, value in environ.items()),
-            *(f"--volume={bind.source}:{bind.target}:ro" for bind in command.binds),
+            *(f"--volume={bind.source}:{bind.target}:{'rw' if bind.writable else 'ro'}" for bind in command.binds),
             *("--entrypoint", command.argv[0], self.name, *command.argv[1:]),
         ]
         process = Process(argv, env=self.docker.environ)

@@ -106,6 +106,7 @@ class WheelArchive:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 with zipfile.ZipFile(file) as archive:
                     infos = archive.infolist()
+                    directory = archive.start_dir
         except FileNotFoundError as error:
             raise BadInput(f"no such file: {path}", fix="check the path", where=where) from error
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
@@ -127,6 +128,8 @@ class WheelArchive:
                 except UnsafeWheel as fault:
                     faults.append(fault)
         faults += _overlaps(found, len(mapped), filename)
+        faults += _two_names(infos, mapped, filename)
+        faults += _hidden(infos, mapped, directory, filename)
         if faults and not inspect:
             mapped.close()
             raise faults[0]
@@ -307,6 +310,7 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
             f"{filename} is damaged", why=f"member {name!r} has no local header", fix="fetch it again", where=where
         )
     fields = _LOCAL.unpack(header)
+    start = info.header_offset + _LOCAL.size
     return Member(
         name=name,
         size=info.file_size,
@@ -314,9 +318,51 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
         crc32=info.CRC,
         method=info.compress_type,
         mode=unix & 0o7777,
-        offset=info.header_offset + _LOCAL.size + fields[9] + fields[10],
+        offset=start + fields[9] + fields[10],
         symlink=stat.S_ISLNK(unix),
     )
+
+
+def _hidden(infos: list[zipfile.ZipInfo], data: mmap.mmap, directory: int, filename: str) -> Iterator[UnsafeWheel]:
+    """Members that the directory does not list: who reads the archive as a stream unpacks them all the same."""
+    end = 0
+    for at, size in sorted((info.header_offset, info.compress_size) for info in infos):
+        yield from _unlisted(data, end, at, filename)
+        header = data[at : at + _LOCAL.size]
+        if len(header) == _LOCAL.size:
+            names = struct.unpack_from("<HH", header, 26)
+            end = max(end, at + _LOCAL.size + sum(names) + size)
+    yield from _unlisted(data, end, directory, filename)
+
+
+def _unlisted(data: mmap.mmap, start: int, stop: int, filename: str) -> Iterator[UnsafeWheel]:
+    if stop - start < _LOCAL.size:  # nothing, or a data descriptor
+        return
+    at = data.find(b"PK\x03\x04", start, stop)
+    if at >= 0:
+        length = int.from_bytes(data[at + 26 : at + 28], "little")
+        name = data[at + _LOCAL.size : at + _LOCAL.size + length].decode("utf-8", "backslashreplace")[:200]
+        yield UnsafeWheel(
+            f"{filename} holds a member that its directory does not list",
+            why=f"{name!r} at offset {at}; installers differ in whether they unpack it",
+            fix=_LEAVE,
+            where=Where(file=filename, key=name),
+        )
+
+
+def _two_names(infos: list[zipfile.ZipInfo], data: mmap.mmap, filename: str) -> Iterator[UnsafeWheel]:
+    """Members that are called one thing in the directory and another where their data is."""
+    for info in infos:
+        name, start = info.orig_filename, info.header_offset + _LOCAL.size
+        length = int.from_bytes(data[start - 4 : start - 2], "little")
+        local = data[start : start + length].decode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")
+        if local != name:
+            yield UnsafeWheel(
+                f"{filename} gives one member two names",
+                why=f"the directory calls it {name!r}, the member itself {local!r}; installers differ in this",
+                fix=_LEAVE,
+                where=Where(file=filename, key=name),
+            )
 
 
 def _overlaps(members: list[Member], length: int, filename: str) -> Iterator[UnsafeWheel]:

@@ -161,7 +161,7 @@ def test_facts_come_from_the_store_the_second_time(tmp_path: Path, store: Store)
         )
 
     first = once()
-    kept = list((store.root / "derived" / "audit-facts").iterdir())
+    kept = list((store.root / "derived" / load_rules().scanner.kind).iterdir())
     assert len(kept) == 1
     kept[0].write_text(kept[0].read_text().replace("libcudart.so.12", "libcudart.so.99"))
     assert "libcudart.so.99" in once().findings[0].evidence

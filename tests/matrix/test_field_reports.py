@@ -29,8 +29,13 @@ def test_fr_05_the_check_of_the_container_runtime_is_stricter_than_minor_version
     assert "offers CUDA 12.4" in refused.why
     assert "minor-version compatibility does not lift that" in refused.why
     assert ask("cuda", driver="570.26", NVIDIA_REQUIRE_CUDA="cuda>=12.8").verdict == "supported"
-    (note,) = ask("cuda", driver="550.144.03", toolkit="12.8").notes
-    assert note.startswith("require-cuda: the image asks NVIDIA_REQUIRE_CUDA=cuda>=12.8")
+    without_image = ask("cuda", driver="550.144.03", toolkit="12.8")
+    assert without_image.verdict == "supported"
+    (note,) = without_image.notes
+    assert note.startswith("require-cuda: the verdict is on toolkit and driver alone, no image was named")
+    assert (
+        "the image asks NVIDIA_REQUIRE_CUDA=cuda>=12.8, driver 550.144.03 offers 12.4: the container is refused" in note
+    )
 
 
 def test_fr_06_a_tag_published_again_asks_for_a_newer_driver() -> None:

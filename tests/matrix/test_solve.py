@@ -51,14 +51,16 @@ def with_driver(name: str, driver: str) -> NodeClass:
 
 
 @pytest.mark.parametrize("backend", resources.backends())
-def test_every_backend_has_at_least_three_generations_and_a_reason_for_each_cell(backend: str) -> None:
-    solution = solved(backend, python=None)
-    assert len({stack.constraints for stack in solution.stacks}) >= 3
+def test_every_backend_has_generations_and_a_reason_for_each_cell(backend: str) -> None:
+    """Of the makers without published tables there are few, and MUSA's toolkits are not told."""
+    few = {"corex": 2, "musa": 2}
+    solution = solved(backend, python=None, allow_unknown=backend == "musa")
+    assert len({stack.constraints for stack in solution.stacks}) >= few.get(backend, 3)
     for stack in solution.stacks:
         cells = {reason.cell for reason in stack.why}
         assert {*stack.frameworks, "python"} <= cells
         assert stack.backend == backend
-        assert stack.unknown == ()
+        assert (stack.unknown == ()) == (backend != "musa")
         assert all(reason.why and reason.source for reason in stack.why)
         for line in stack.constraints:
             assert Requirement(line)
@@ -200,7 +202,7 @@ def test_vendor_bases_are_named_where_the_wheels_need_them() -> None:
     assert lite.base == "quay.io/ascend/cann:8.5.0-310p-ubuntu22.04-py3.11"
     missing = first("npu", "torch-npu==2.12.0", python="3.13")
     assert missing.base is None
-    assert any(reason.cell == "base" and "name a base yourself" in reason.why for reason in missing.why)
+    assert any(reason.cell == "base" and "no image of the vendor is known" in reason.why for reason in missing.why)
     neuron = first("neuron", "torch-neuronx==2.9.0.2.15.32035", python="3.12", toolkit="2.31.1")
     assert neuron.base == "public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312-sdk2.31.1-ubuntu24.04"
 

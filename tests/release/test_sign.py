@@ -20,12 +20,12 @@ from securesystemslib.dsse import Envelope
 
 from builder.errors import BadInput
 from builder.names import Digest
+from builder.registry.dsse import read_key, read_private_key
 from builder.registry.layout import Layout
 from builder.registry.manifests import canonical_json
 from builder.registry.values import Manifest, MediaType, Repository
 from builder.release.evidence import attach, evidence
-from builder.release.signatures import read_key
-from builder.release.signing import read_private_key, sign
+from builder.release.signing import sign
 from builder.release.statements import audit_draft
 from builder.release.values import EvidenceType
 from tests.conftest import RunBuilder

@@ -17,14 +17,14 @@ from securesystemslib.signer import CryptoSigner
 from builder.errors import BadInput
 from builder.events import SilentReporter
 from builder.names import Digest
+from builder.registry.dsse import PublicKey, read_key
+from builder.registry.intoto import statement
 from builder.registry.layout import Layout
 from builder.registry.manifests import EMPTY_CONFIG, canonical_json
 from builder.registry.values import Descriptor, Manifest, MediaType, Repository
 from builder.release.evidence import attach, evidence
-from builder.release.intoto import statement
 from builder.release.provenance import provenance_draft, read_provenance
 from builder.release.sbom import sbom_draft
-from builder.release.signatures import PublicKey, read_key
 from builder.release.statements import audit_draft
 from builder.release.values import Draft, EvidenceType, PredicateType
 from builder.release.verify import Verification, verify

@@ -1,6 +1,6 @@
 """How an engine is cut into blobs of a registry: what two engines have in common is one blob, and none is very large.
 
-- a file of 128 KiB to 32 MiB is a blob: its digest is the file's;
+- a file of 64 KiB to 32 MiB is a blob: its digest is the file's;
 - a larger file is cut into pieces of 32 MiB, so that a broken transfer goes on where it was;
 - smaller files are packed, in the order of their digests; a pack ends behind a file whose digest says so. Which files
   share a pack hence depends on the files around them alone: one file more changes one pack, not all that follow.
@@ -19,13 +19,13 @@ from builder.names import Digest
 
 __all__ = ["LARGEST", "SMALLEST", "Cut", "Part", "Piece", "cut", "needed", "parse_part"]
 
-SMALLEST = 128 << 10
+SMALLEST = 64 << 10
 """Bytes of a file from which on it is a blob of its own."""
 LARGEST = 32 << 20
 """Bytes of a blob at most."""
-_ENDS = 32
+_ENDS = 16
 """A pack ends behind one file in so many, on average."""
-_MAX_PACK = 4 << 20
+_MAX_PACK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from builder.cache.formats import Header, UnknownFormat, read_engine
 from builder.cache.forms import spell
 from builder.cache.kinds import engine_kind
-from builder.errors import Fault, Where, raise_faults
+from builder.cache.values import EngineKey
+from builder.errors import BadInput, Fault, Where, raise_faults
 
-__all__ = ["FORMAT_KINDS", "confirmed", "told_factors"]
+__all__ = ["FORMAT_KINDS", "confirmed", "confirmed_key", "told_factors"]
 
 FORMAT_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -35,18 +37,22 @@ FORMAT_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Format of a file or folder to the kinds of engine it may be."""
 
 
+_GROUPS = ("builder", "device", "format")
+"""What bytes can state; options and variables of the environment have names of their own in the tables."""
+
+
 def told_factors(kind: str, header: Header) -> dict[str, str]:
     """Those properties of a kind that an engine's own bytes state, in their canonical spelling.
 
-    Names mean the same in headers and tables; a version is taken as far as it goes, so a table that asks for three
-    parts gets the maker's four.
+    A folder that holds kernels for several devices states none where the property is of one.
     """
     properties = engine_kind(kind).properties
-    return {
-        name: spell(properties[name].form, name, value, properties[name].ignore)
-        for name, value in header.properties.items()
-        if name in properties
-    }
+    found = {}
+    for name, value in header.properties.items():
+        if name in properties and properties[name].group in _GROUPS:
+            with suppress(BadInput):
+                found[name] = spell(properties[name].form, name, value, properties[name].ignore)
+    return found
 
 
 def confirmed(kind: str, stated: Mapping[str, str], path: Path) -> dict[str, str]:
@@ -61,6 +67,12 @@ def confirmed(kind: str, stated: Mapping[str, str], path: Path) -> dict[str, str
     if kind not in FORMAT_KINDS.get(header.format, ()):
         return {}
     told = told_factors(kind, header)
+    properties = engine_kind(kind).properties
+    several = {
+        name: value
+        for name, value in header.properties.items()
+        if name not in told and name in properties and properties[name].group in _GROUPS
+    }
     raise_faults(
         f"{path.name} is not the engine it is said to be",
         [
@@ -69,11 +81,27 @@ def confirmed(kind: str, stated: Mapping[str, str], path: Path) -> dict[str, str
                 where=Where(file=str(path)),
                 fix=f"state what is true, or leave {name} out",
             )
-            for name, value in told.items()
-            if name in stated and not _agree(stated[name], value)
+            for name, value in {**told, **several}.items()
+            if name in stated
+            and not any(_agree(stated[name], one) for one in ([value] if name in told else value.split()))
         ],
     )
     return {name: value for name, value in told.items() if name not in stated}
+
+
+def confirmed_key(key: EngineKey, path: Path) -> EngineKey:
+    """The key with what the engine at `path` adds to it; `BadInput` when it is another engine than the key says.
+
+    A default is no statement: what the engine itself says wins over it.
+    """
+    properties = engine_kind(key.kind).properties
+    stated = {
+        name: value
+        for name, value in key.factors.items()
+        if name not in properties or value != properties[name].default
+    }
+    told = confirmed(key.kind, stated, path)
+    return EngineKey(key.kind, MappingProxyType({**key.factors, **told})) if told else key
 
 
 def _agree(stated: str, told: str) -> bool:

@@ -15,6 +15,9 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "put": ("builder.cli.cache_put", "Keep an engine, or remember that building it failed."),
     "list": ("builder.cli.cache_list", "List the engines that are kept."),
     "verify": ("builder.cli.cache_verify", "Digest every byte of the kept engines again."),
+    "inspect": ("builder.cli.cache_inspect", "What an engine says about itself, without loading it."),
+    "push": ("builder.cli.cache_push", "Attach engines to their image in a registry, signed."),
+    "pull": ("builder.cli.cache_pull", "Fetch an image's engines for a node class, as far as they are missing."),
     "gc": ("builder.cli.cache_gc", "Remove the least recently used engines, and what no engine needs."),
 }
 """Subcommand to (module, one-line help). The module's attribute `command` is the click command of that name."""

@@ -59,14 +59,19 @@ def command(
 ) -> int:
     """Keep SOURCE, a file or a folder, as an engine of KIND; or remember that building it failed.
 
-    Everything that decides must be stated: an engine kept without would be found where it is wrong. Where the format
+    Everything that decides must be stated: an engine kept without would be found where it is wrong. What the engine's
+    own bytes say is filled in, and an engine that says something else than was stated is refused. Where the format
     holds absolute paths they are made relative, and written anew where the engine is restored.
     """
     from builder.cache.keys import complete_key
+    from builder.cache.told import confirmed_key
 
     if (source is None) == (failed is None):
         raise BadInput("either SOURCE or --failed", why="an engine is kept, or its failure", fix="give one of them")
-    key = complete_key(wanted.engine_kind(), wanted.key())
+    stated = wanted.key()
+    key = complete_key(
+        wanted.engine_kind(), confirmed_key(stated, source) if source is not None and source.exists() else stated
+    )
     limit = None if budget is None else parse_bytes(budget)
     cache = cache_of(folder, durable=durable)
     if source is None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from builder.cli.console import Console, shared_options
-from builder.cli.registry_options import existing_file, open_reference, plain_http_option
-from builder.errors import BadInput, where_path
+from builder.cli.registry_options import key_password, open_reference, password_option, plain_http_option
 from builder.names import parse_ref
 
 __all__ = ["command"]
-
-_PASSWORD = "BUILDER_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 
 
 @click.command("sign", short_help="Sign all evidence of an image with a private key.")
@@ -25,7 +21,7 @@ _PASSWORD = "BUILDER_KEY_PASSWORD"  # noqa: S105 - the name of a variable
     type=click.Path(path_type=Path, dir_okay=False),
     help="PEM file of a private key: Ed25519, ECDSA or RSA.",
 )
-@existing_file("--password-file", help=f"File with the key's password in its first line [default: {_PASSWORD}].")
+@password_option
 @plain_http_option
 @shared_options
 def command(console: Console, image: str, key: Path, password_file: Path | None, plain_http: bool) -> int:
@@ -38,7 +34,7 @@ def command(console: Console, image: str, key: Path, password_file: Path | None,
     from builder.registry.dsse import read_private_key
     from builder.release.signing import sign
 
-    private = read_private_key(key, _password(password_file))
+    private = read_private_key(key, key_password(password_file))
     reference = parse_ref(image)
     repository = open_reference(console, reference, plain_http=plain_http)
     digest = find_image(reference, repository).digest
@@ -71,13 +67,3 @@ def command(console: Console, image: str, key: Path, password_file: Path | None,
         ),
     )
     return 0
-
-
-def _password(path: Path | None) -> bytes | None:
-    if path is None:
-        text = os.environ.get(_PASSWORD)
-        return text.encode() if text else None
-    try:
-        return path.read_bytes().split(b"\n", 1)[0].rstrip(b"\r") or None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}", why=str(error.strerror), where=where_path(path)) from error

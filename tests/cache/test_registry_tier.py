@@ -22,6 +22,8 @@ from builder.events import SilentReporter
 from builder.names import Digest, RegistryRef
 from builder.node.values import NodeClass
 from builder.registry.client import Remote
+from builder.registry.collect import collect_layout
+from builder.registry.copy import copy
 from builder.registry.dsse import PublicKey, seal
 from builder.registry.errors import MissingContent
 from builder.registry.layout import Layout
@@ -387,6 +389,37 @@ def test_left_overs_of_a_pull_nobody_went_on_with_are_cleared(
         os.utime(folder / name, (theirs.store.clock() - age,) * 2)
     pull(theirs, repository, one.told, reporter=QUIET)
     assert [path.name for path in folder.iterdir()] == ["young"]
+
+
+# --- going along with the image
+
+
+def test_engines_are_copied_with_their_image(ours: EngineCache, theirs: EngineCache, tmp_path: Path) -> None:
+    source, target = Layout(tmp_path / "layout"), Layout(tmp_path / "mirror")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(source)
+    entry = kernels(ours, tmp_path / "triton", FILES)
+    push(ours, [entry], source, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    copy(source, target, made, reporter=QUIET)
+    [one] = ok(find(target, made, node=NODE, keys=[public]))
+    assert one.told is not None
+    assert pull(theirs, target, one.told, reporter=QUIET).entry == entry
+
+
+def test_engines_stay_and_go_with_their_image(ours: EngineCache, theirs: EngineCache, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    kept, dropped = image(layout, b"kept", tag="1"), image(layout, b"dropped", tag="2")
+    for made, data in ((kept, b"one"), (dropped, b"two")):
+        entry = plan(ours, tmp_path / "plans", data * 100_000)
+        push(ours, [entry], layout, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+        ours.store.drop(entry)
+    collect_layout(layout, lambda _: {dropped: "old"}, min_age=-1, now=ours.store.clock())
+    assert find(layout, dropped, node=NODE, keys=[public]) == ()
+    assert not layout.has_blob(Digest.of(b"two" * 100_000))
+    [one] = ok(find(layout, kept, node=NODE, keys=[public]))
+    assert one.told is not None
+    pull(theirs, layout, one.told, reporter=QUIET)
 
 
 # --- what is not pushed

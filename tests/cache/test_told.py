@@ -13,6 +13,8 @@ from builder.cache.told import FORMAT_KINDS, confirmed, told_factors
 from builder.errors import BadInput
 from builder.names import Digest
 from tests.cache.formats import samples
+from tests.conftest import RunBuilder
+from tests.schemas import document, error
 
 MODEL = Digest.of(b"model")
 STATED = {"neuronx-cc": "2.21.0", "target": "trn1", "torch-neuronx": "2.9.0"}
@@ -76,6 +78,19 @@ def test_a_shorter_number_is_a_contradiction(tmp_path: Path) -> None:
     assert confirmed("tensorrt", {"tensorrt": "10.9"}, path) == {}
 
 
+def test_a_folder_for_several_devices_states_none_and_must_hold_the_stated_one(tmp_path: Path) -> None:
+    for number, capability in enumerate((90, 120)):
+        for place, data in samples.triton(f"K{number}", arch=capability, binary=samples.cuda_elf(capability)).items():
+            (tmp_path / "cache" / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "cache" / place).write_bytes(data)
+    folder = tmp_path / "cache"
+    assert "compute-capability" not in told_factors("triton-nvidia", read_engine(folder))
+    assert confirmed("triton-nvidia", {"compute-capability": "9.0", "triton": "3.6.0"}, folder) == {}
+    with pytest.raises(BadInput) as caught:
+        confirmed("triton-nvidia", {"compute-capability": "12.1"}, folder)
+    assert "stated as 12.1, and the engine itself says 9.0 12.0" in str(caught.value)
+
+
 def test_a_damaged_engine_is_not_kept_and_an_unknown_format_is_no_evidence(tmp_path: Path) -> None:
     with pytest.raises(BrokenEngine):
         confirmed("neff", STATED, written(tmp_path, "m.neff", samples.neff()[:1000]))
@@ -106,3 +121,16 @@ def test_fr_14_the_runtime_of_the_image_against_the_window_of_the_driver(tmp_pat
     assert (old.verdict, [one.name for one in old.differs if one.blocks]) == ("miss", ["runtime-compat"])
     new = cache.lookup(engine_key(kind, model=MODEL, properties={**node, "runtime-compat": "4-6"}))
     assert new.verdict in ("hit", "usable")
+
+
+def test_what_is_put_gets_its_bytes_factors_and_another_engine_is_refused(
+    run_builder: RunBuilder, tmp_path: Path
+) -> None:
+    written(tmp_path, "m.neff", samples.neff(features=0x1F))
+    stated = [item for name, value in STATED.items() for item in ("--set", f"{name}={value}")]
+    base = ("cache", "put", "neff", "m.neff", "--model", str(MODEL), "--cache", "c", *stated, "--json")
+    kept = document(run_builder(*base), "cache-put")
+    factors = {one["name"]: one["value"] for one in kept["entry"]["factors"]}
+    assert (factors["features"], factors["neff-version"]) == ("0x1f", "2.0")
+    other = error(run_builder(*base, "--set", "features=0x3"), 2)
+    assert "features is stated as 0x3, and the engine itself says 0x1f" in other["why"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from builder.audit.elf import MAGIC as ELF_MAGIC
@@ -17,13 +18,15 @@ from builder.cache.formats.nvidia import PLAN_MAGIC, read_device_object, read_pl
 from builder.cache.formats.onnx import ORT_IDENTIFIER, read_onnx, read_ort
 from builder.cache.formats.openvino import CPU_TAG, XML_START, read_openvino
 from builder.cache.formats.torch import read_aoti, read_inductor, read_mega_cache
-from builder.cache.formats.triton import read_triton
+from builder.cache.formats.triton import names_target, read_triton
 from builder.cache.formats.values import Blob, Header
 from builder.errors import BadInput, did_you_mean, where_path
 
 __all__ = ["FILE_FORMATS", "TREE_FORMATS", "UnknownFormat", "format_of", "read_engine", "read_file", "tree_of"]
 
 _MAX_FILES = 200_000
+_LOOKED_AT = 100
+"""JSON files of a folder that are read to tell whether it is a cache of Triton."""
 
 
 class UnknownFormat(BadInput):
@@ -152,8 +155,5 @@ def _tree_format(tree: Mapping[str, Blob]) -> str | None:
     parts = {part for path in tree for part in PurePosixPath(path).parts[:-1]}
     if parts & {"fxgraph", "aotautograd"}:
         return "inductor"
-    stems = {path.removesuffix(".json") for path in tree if path.endswith(".json")}
-    binaries = (".cubin", ".hsaco", ".npubin", ".spv", ".ttir", ".so")
-    if any(path.removesuffix(suffix) in stems for path in tree for suffix in binaries if path.endswith(suffix)):
-        return "triton"
-    return None
+    kernels = (blob for path, blob in sorted(tree.items()) if path.endswith(".json") and "__grp__" not in path)
+    return "triton" if any(names_target(blob) for blob in islice(kernels, _LOOKED_AT)) else None

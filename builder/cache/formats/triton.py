@@ -21,7 +21,7 @@ from builder.cache.formats.nvidia import capabilities, read_device_object
 from builder.cache.formats.torch import target_properties
 from builder.cache.formats.values import Blob, BrokenEngine, Header
 
-__all__ = ["read_triton"]
+__all__ = ["names_target", "read_triton"]
 
 _MAX_JSON = 1 << 20
 _GROUP = "__grp__"
@@ -59,7 +59,7 @@ def read_triton(tree: Mapping[str, Blob], machines: Mapping[int, str]) -> Header
         _check_binary(tree, path, target["backend"], arch, machines)
     if not kernels:
         raise BrokenEngine("the folder", "there is no kernel of Triton in it: no JSON file names a target", offset=0)
-    properties = {"kernels": str(kernels), **target_properties(targets)}
+    properties = {"kernel-count": str(kernels), **target_properties(targets)}
     properties |= {key: " ".join(sorted(found)) for key, found in told.items() if found}
     unknown = {
         "compiler": "only its hash is in the folders' names: state the version of ptxas, ROCm or CANN's bisheng",
@@ -69,6 +69,15 @@ def read_triton(tree: Mapping[str, Blob], machines: Mapping[int, str]) -> Header
         unknown["triton"] = "the metadata do not name it"
     notes = (f"{absolute} groups name their files by absolute paths: valid in this folder alone",) if absolute else ()
     return Header(format="triton", properties=properties, unknown=unknown, notes=notes)
+
+
+def names_target(blob: Blob) -> bool:
+    """Whether a JSON file is the metadata of a kernel."""
+    try:
+        target = _object(blob, blob.name).get("target")
+    except BrokenEngine:
+        return False
+    return isinstance(target, dict) and isinstance(target.get("backend"), str)
 
 
 def _object(blob: Blob, path: str) -> dict[str, Any]:

@@ -301,7 +301,7 @@ def test_a_triton_cache_tells_targets_versions_and_absolute_paths() -> None:
     files = samples.triton("A") | samples.triton("B", backend="hip", arch="gfx942", binary=samples.amd_elf())
     header = read_triton(tree(files), load_tables().amdgpu)
     assert header.properties == {
-        "kernels": "2",
+        "kernel-count": "2",
         "backend": "cuda hip",
         "compute-capability": "12.0",
         "gfx": "gfx942",

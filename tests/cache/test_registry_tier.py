@@ -466,7 +466,7 @@ def test_what_suits_is_decided_from_the_statements_alone(ours: EngineCache, tmp_
     private, public = sign_pair(tmp_path / "keys")
     made = image(repository)
     old = plan(ours, tmp_path / "plans", b"old" * 50, tensorrt="10.8.0.43")
-    other = plan(ours, tmp_path / "plans", b"other" * 50, **{"driver-branch": "550"})
+    other = plan(ours, tmp_path / "plans", b"other" * 50, driver_branch="550")
     push(ours, [old, other], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
     reading = Breaking(repository, after=1 << 30)
     found = find(reading, made, node=NODE, keys=[public])  # type: ignore[arg-type]  # a Layout but for one method

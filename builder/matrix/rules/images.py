@@ -5,8 +5,8 @@ from __future__ import annotations
 from builder.errors import did_you_mean
 from builder.matrix.images import Contents, listed, missing, read_image
 from builder.matrix.load import Backend
-from builder.matrix.question import Question
 from builder.matrix.products import device_row
+from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.rules.forward import hardware
 from builder.matrix.sets import touches

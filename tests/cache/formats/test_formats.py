@@ -342,9 +342,8 @@ def test_vllms_cache_tells_ranks_device_and_toolkit() -> None:
         "toolkit": "12.8",
     }
     assert header.unknown.keys() == {"vllm", "torch", "target"}
-    kernels = {
-        f"torch_compile_cache/0a1b2c3d4e/rank_0_0/triton_cache/{key}": value for key, value in samples.triton().items()
-    }
+    inside = "torch_compile_cache/0a1b2c3d4e/rank_0_0/triton_cache"
+    kernels = {f"{inside}/{path}": data for path, data in samples.triton().items()}
     assert read_vllm(tree(files | kernels), {}).properties["target"] == "sm_120"
     with pytest.raises(BrokenEngine, match="the folder"):
         read_vllm(tree({FACTORS: b"{}"}), {})

@@ -22,7 +22,7 @@ from builder.cache.lookup import look_up
 from builder.cache.relocate import method_for, to_absolute, to_relative
 from builder.cache.store import LAYOUT, EngineStore
 from builder.cache.trees import TreeItem, manifest_bytes, parse_manifest, stays_inside
-from builder.cache.values import EngineKey, Entry, Failure, Lookup
+from builder.cache.values import EngineKey, Entry, Failure, ForeignEntry, Lookup
 from builder.errors import BadInput, Refused, Where
 from builder.store import CorruptBlob, disk_errors, store_root
 
@@ -84,8 +84,9 @@ class EngineCache:
     def put(self, key: EngineKey, source: Path, *, built_at: str = "", replace: bool = False) -> Entry:
         """Keep a file or a folder under a key; returns its entry, or the one that was there first.
 
-        `BadInput` when the key leaves something open that decides. `built_at` is the path the engine was made under,
-        where that is not `source` itself: the cache folder as a container saw it.
+        `BadInput` when the key leaves something open that decides, or an entry of another version of this tool is
+        there. `built_at` is the path the engine was made under, where that is not `source` itself: the cache folder as
+        a container saw it.
         """
         kind = engine_kind(key.kind)
         complete_key(kind, key)
@@ -97,8 +98,11 @@ class EngineCache:
             return incoming.publish(entry, replace=replace)
 
     def _there(self, key: EngineKey) -> Entry | None:
+        """The entry of exactly this key; `ForeignEntry` when it is of another version, which is left alone."""
         try:
             return self.store.entry(key.digest)
+        except ForeignEntry:
+            raise
         except BadInput:
             return None
 
@@ -306,7 +310,11 @@ def _take_tree(kind: str, source: Path, built_at: str, incoming: Incoming) -> tu
         relative, path, siblings = one
         executable = bool(path.stat().st_mode & 0o111)
         method = method_for(kind, relative)
-        data = to_relative(path.read_bytes(), path=relative, built_at=built_at, siblings=siblings) if method else None
+        data = (
+            to_relative(path.read_bytes(), method=method, path=relative, built_at=built_at, siblings=siblings)
+            if method
+            else None
+        )
         if data is not None:
             return TreeItem(
                 path=relative,

@@ -12,7 +12,7 @@ from typing import Self
 from builder.cache.copying import Copied, copy_hashed, hash_file, open_source, sync_file, sync_folder
 from builder.cache.locks import take
 from builder.cache.store import EngineStore
-from builder.cache.values import Entry, canonical_json
+from builder.cache.values import Entry, ForeignEntry, canonical_json
 from builder.errors import BadInput, Refused
 from builder.names import Digest
 from builder.store import CorruptBlob, disk_errors
@@ -158,6 +158,8 @@ class Incoming:
 def _readable(store: EngineStore, key: Digest) -> Entry | None:
     try:
         return store.entry(key)
+    except ForeignEntry:
+        raise
     except BadInput:
         return None
 

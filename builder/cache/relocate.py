@@ -26,9 +26,10 @@ METHODS_OF: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "triton-nvidia": {"__grp__*.json": "json"},
         "triton-amd": {"__grp__*.json": "json"},
         "triton-ascend": {"__grp__*.json": "json"},
-        # both keep Triton caches in folders of their own
+        # keep Triton caches in folders of their own
         "inductor": {"__grp__*.json": "json"},
-        "vllm": {"__grp__*.json": "json"},
+        # vllm/compilation/backends.py, CompilerManager: a Python literal with the path of each compiled graph
+        "vllm": {"__grp__*.json": "json", "vllm_compile_cache.py": "text"},
     }
 )
 """Kind to pattern of file names to method."""
@@ -40,11 +41,16 @@ def method_for(kind: str, path: str) -> str:
     return next((one for pattern, one in METHODS_OF.get(kind, {}).items() if fnmatch.fnmatchcase(name, pattern)), "")
 
 
-def to_relative(data: bytes, *, path: str, built_at: str, siblings: Collection[str]) -> bytes | None:
-    """A JSON file with its absolute paths below `built_at`, or of files beside it, written with `ROOT`.
+def to_relative(data: bytes, *, method: str, path: str, built_at: str, siblings: Collection[str]) -> bytes | None:
+    """A file with its absolute paths written with `ROOT`; None when it is to be kept as it is.
 
-    None when it holds no JSON: it is then kept as it is. A path to somewhere else stays.
+    json: every text that is a path below `built_at`, or the path of a file that lies beside this one. text: every
+    occurrence of `built_at`. A path to somewhere else stays.
     """
+    if ROOT.encode() in data:
+        return None
+    if method == "text":
+        return data.replace(built_at.rstrip("/").encode() + b"/", ROOT.encode() + b"/")
     folder = posixpath.dirname(path)
 
     def relative(text: str) -> str:
@@ -65,6 +71,8 @@ def to_relative(data: bytes, *, path: str, built_at: str, siblings: Collection[s
 
 def to_absolute(data: bytes, *, method: str, used_at: str) -> bytes:
     """What `to_relative` made, with the folder in which the engine is used; `BadInput` for a method of a newer tool."""
+    if method == "text":
+        return data.replace(ROOT.encode() + b"/", used_at.rstrip("/").encode() + b"/")
     if method != "json":
         raise BadInput(f"a file was stored by the method {method!r}", why="this version of the tool does not know it")
 

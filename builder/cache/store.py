@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.cache.copying import Copied, copy_hashed, hash_file, open_source
-from builder.cache.locks import LockTimeout, StoreLock, still_there, take
+from builder.cache.locks import LockTimeout, NoLocks, StoreLock, still_there, take
 from builder.cache.values import Entry, Failure, canonical_json
 from builder.errors import BadInput, OutsideFailed, Refused
 from builder.names import Digest
@@ -166,14 +166,18 @@ class EngineStore:
         except FileNotFoundError:
             raise _gone(entry) from None
         try:
-            if not take(handle, path, exclusive=False, timeout=timeout):
-                raise LockTimeout(f"waited {timeout:g} s for {path}", why="it is being removed", fix="look it up again")
+            # where there are no locks nobody clears either: `clear` is refused there
+            with suppress(NoLocks):
+                if not take(handle, path, exclusive=False, timeout=timeout):
+                    why, fix = "it is being removed", "look it up again"
+                    raise LockTimeout(f"waited {timeout:g} s for {path}", why=why, fix=fix)
             if not still_there(handle, path):
                 raise _gone(entry)
             try:
                 yield
             finally:
-                fcntl.flock(handle, fcntl.LOCK_UN)
+                with suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_UN)
         finally:
             os.close(handle)
 

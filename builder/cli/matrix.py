@@ -370,7 +370,8 @@ def _refresh(
 ) -> int:
     """Compare a maker's source with its table, and take in what is new.
 
-    GENERATOR is one of torch-cuda, torch-rocm, rocm-members, cann-images, neuron-sdk, torch-xla, torch-npu-wheels. Rows
+    GENERATOR is one of torch-cuda, torch-rocm, rocm-members, cann-images, neuron-sdk, torch-xla, jax-tpu,
+    torch-npu-wheels. Rows
     the source no longer has stay: what was true of a release stays true. A source too short to be true is refused.
     """
     import datetime as dt

@@ -111,9 +111,10 @@ def _check_arch(goal: Goal, row: Row) -> RuleVerdict | None:
     arches = row.texts("arch")
     if goal.arch in (arches or ("x86_64",)):
         return None
+    unsure = arches is None or goal.arch in (row.texts("arch_unsure") or ())
     return RuleVerdict(
         rule="framework-machine",
-        verdict="unknown" if arches is None else "unsupported",
+        verdict="unknown" if unsure else "unsupported",
         why=f"{describe(row)}: " + (f"wheels for {', '.join(arches)} only" if arches else "architectures not listed"),
         source=row.source.text,
         fix="arch x86_64" if arches else "--allow-unknown",

@@ -24,7 +24,7 @@ __all__ = ["OVERRIDES", "describe", "overrides_of", "probe"]
 
 _PREFIX = "BUILDER_NODE_"
 
-OVERRIDES = tuple(field.name for field in fields(NodeClass) if field.name != "source")
+OVERRIDES = tuple(field.name for field in fields(NodeClass) if field.name not in ("source", "cdi"))
 """Fields that BUILDER_NODE_<FIELD> sets."""
 
 _COUNTS = ("device_count", "device_memory_mib")

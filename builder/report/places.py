@@ -38,13 +38,19 @@ class LockPlaces:
 
 
 def lock_places(path: Path, *, shown_as: str | None = None) -> LockPlaces:
-    """Read the line of each `[[packages]]` name in a lock file."""
+    """Read the line of each `[[packages]]` name in a lock file.
+
+    A path below the current folder is shown relative to it, as code scanning services know files.
+    """
     lines: dict[str, int] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = _NAME.match(line)
         if match:
             lines.setdefault(match[1], number)
-    return LockPlaces(file=shown_as or path.as_posix(), lines=lines)
+    here = Path.cwd()
+    near = path.absolute()
+    shown = near.relative_to(here) if near.is_relative_to(here) else path
+    return LockPlaces(file=shown_as or shown.as_posix(), lines=lines)
 
 
 def placed_findings(

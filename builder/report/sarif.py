@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from typing import Any
+from urllib.parse import quote
 
 from builder import __version__
 from builder.audit.values import AuditReport, Finding, TargetAudit
@@ -64,11 +65,15 @@ def _result(
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": place.file},
+                    "artifactLocation": {"uri": quote(place.file, safe="/:@+!$&'()*,;=~")},
                     "region": {"startLine": place.line or 1},
                 }
             }
         ],
-        "partialFingerprints": {"builderFinding/v1": f"{mark}{number}"},
+        "partialFingerprints": {
+            "builderFinding/v1": f"{mark}{number}",
+            # The one that GitHub compares; without it, its action takes the text of the line, which moves and changes.
+            "primaryLocationLineHash": f"{mark}:{seen_before[mark]}",
+        },
         **({"suppressions": accepted} if finding.excepted else {}),
     }

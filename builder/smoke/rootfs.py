@@ -20,7 +20,8 @@ from typing import IO
 from builder.errors import BadInput, CannotTell
 from builder.events import Advance
 from builder.registry.layers import DAMAGED, LAYER_TYPES, BlobStream, decompressed
-from builder.registry.values import Descriptor, Repository
+from builder.registry.values import Descriptor
+from builder.smoke.values import Blobs
 
 __all__ = ["make_folder", "open_layer", "unpack_layer"]
 
@@ -28,7 +29,7 @@ _LINKS = 40
 """Most symlinks followed for one path, as in the kernel."""
 
 
-def open_layer(repository: Repository, layer: Descriptor, advance: Advance) -> IO[bytes]:
+def open_layer(repository: Blobs, layer: Descriptor, advance: Advance) -> IO[bytes]:
     """The layer's uncompressed tar as a stream; compressed bytes are counted to `advance` and verified while read."""
     if layer.media_type not in LAYER_TYPES:
         raise CannotTell(

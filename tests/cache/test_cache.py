@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import threading
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from builder.cache import EngineCache, TargetInUse, engine_kind
-from builder.cache.locks import LockTimeout
+from builder.cache.gc import clear
+from builder.cache.locks import LockTimeout, NoLocks
+from builder.cache.values import ForeignEntry
 from builder.errors import BadInput
 from builder.store import CorruptBlob
 from tests.cache.conftest import Clock
@@ -84,6 +88,20 @@ def test_a_container_sees_its_own_paths(cache: EngineCache, tmp_path: Path) -> N
     restored = cache.restore(entry, tmp_path / "host", used_at="/home/app/.triton/cache")
     paths = json.loads((restored / "KQ7AQ" / "__grp__add.json").read_text())["child_paths"]
     assert paths["add.json"] == "/home/app/.triton/cache/KQ7AQ/add.json"
+
+
+def test_paths_in_the_list_of_compiled_graphs_move(cache: EngineCache, tmp_path: Path) -> None:
+    """FR-19: absolute paths stored inside the artefacts; vLLM's list of compiled graphs holds one a graph."""
+    made = tmp_path / "torch_compile_cache"
+    (made / "inductor_cache").mkdir(parents=True)
+    (made / "inductor_cache" / "civ.py").write_text("graph")
+    (made / "vllm_compile_cache.py").write_text(f"{{(None, 0, 'inductor'): ('f', '{made}/inductor_cache/civ.py')}}")
+    entry = cache.put(key_of(engine_kind("vllm")), made)
+    assert entry.notes == ()
+    restored = cache.restore(entry, tmp_path / "pod-2")
+    assert (restored / "vllm_compile_cache.py").read_text() == (
+        f"{{(None, 0, 'inductor'): ('f', '{restored}/inductor_cache/civ.py')}}"
+    )
 
 
 def test_a_file_that_holds_its_folder_is_noted(cache: EngineCache, tmp_path: Path) -> None:
@@ -303,6 +321,28 @@ def test_a_document_of_another_version_is_named_and_not_used(cache: EngineCache,
     (found,) = cache.entries()
     assert isinstance(found, BadInput)
     assert "another version" in found.what
+    with pytest.raises(ForeignEntry):
+        cache.put(KEY, plan)
+    assert json.loads(path.read_text())["schema"] == "builder/engine-entry/9", "left alone"
+    cache.put(KEY, plan, replace=True)
+    assert cache.lookup(KEY).verdict == "hit"
+
+
+def test_without_locks_engines_are_read_and_none_is_kept(
+    cache: EngineCache, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = cache.put(KEY, plan)
+
+    def flock(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert cache.restore(entry, tmp_path / "out").read_bytes() == plan.read_bytes()
+    with pytest.raises(NoLocks, match="cannot be locked"):
+        cache.put(key_of(TENSORRT, precision="int8"), plan)
+    with pytest.raises(NoLocks):
+        clear(cache, budget=0)
+    assert cache.lookup(KEY).verdict == "hit"
 
 
 def test_a_factor_of_a_newer_tool_makes_the_answer_unknown(cache: EngineCache, plan: Path) -> None:

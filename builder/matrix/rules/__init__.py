@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="framework-parts", keys=("packages",), kinds=("set",), check=framework_parts),
     Rule(name="release-members", keys=("packages",), kinds=("release",), check=release_members),
     Rule(name="shared-packages", keys=("packages",), kinds=("set",), check=shared_packages),
-    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known),
+    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known, toolkit_of_set=True),
     Rule(
         name="package-feature", keys=("packages", "settings"), kinds=("about",), check=package_feature, asked_only=True
     ),

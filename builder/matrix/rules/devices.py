@@ -274,9 +274,15 @@ def _rows(question: Question, backend: Backend) -> list[Row]:
             if package in row.packages()
         )
         and (question.toolkit is None or toolkit_agrees(row, question.toolkit) is not False)
-        and (question.machine is None or question.machine in (row.texts("arch") or (question.machine,)))
+        and (question.machine is None or _built_for(row, question.machine))
     ]
     return sorted(rows, key=lambda row: not row.flag("default"))
+
+
+def _built_for(row: Row, machine: str) -> bool:
+    """Whether a set has wheels for a machine architecture, or may have."""
+    listed = row.texts("arch")
+    return listed is None or machine in listed or machine in (row.texts("arch_unsure") or ())
 
 
 def _target_fix(question: Question, backend: Backend) -> str:
@@ -305,4 +311,6 @@ def _target_fix(question: Question, backend: Backend) -> str:
 
 def _carries(backend: Backend, row: Row, target: str, machine: str | None) -> bool:
     verdict = row_target(backend, row, target, machine)
+    if machine is not None and not _built_for(row, machine):
+        return False
     return verdict is not None and verdict.verdict == "supported"

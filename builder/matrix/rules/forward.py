@@ -29,6 +29,8 @@ def forward_compatibility(question: Question, backend: Backend) -> RuleVerdict |
     if driver is None or row is None:
         return None
     package, branch = row.text("package") or "", str(driver.major)
+    if (question.os or "").startswith("windows"):
+        return _say(row, "unsupported", f"{package} is for Linux only", f"no {package}, and a newer driver")
     toolkit = row.text("toolkit") or ""
     if branch in (row.texts("needless") or ()):
         return _say(row, "supported", f"{package} is not needed on driver {question.driver}: the driver has it")

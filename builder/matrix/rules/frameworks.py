@@ -296,6 +296,10 @@ def framework_machine(question: Question, backend: Backend) -> RuleVerdict | Non
         if machine in (row.texts("arch") or ()):
             why = f"{describe(row)} has wheels for {machine}"
             return RuleVerdict(rule="framework-machine", verdict="supported", why=why, source=row.source.text)
+    for row in rows:
+        if machine in (row.texts("arch_unsure") or ()):
+            why = f"no source says whether {describe(row)} has wheels for {machine}"
+            return RuleVerdict(rule="framework-machine", verdict="unknown", why=why, source=row.source.text)
     row = rows[0]
     return RuleVerdict(
         rule="framework-machine",

@@ -7,11 +7,11 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from builder.matrix.grammar import alternatives
+from builder.matrix.grammar import alternatives, spoken
 from builder.matrix.load import Backend
 from builder.matrix.question import Question, family_name, nameable_packages
-from builder.matrix.rules.frameworks import chosen_rows
-from builder.matrix.rules.vouch import vouched
+from builder.matrix.rules.frameworks import chosen_rows, system_libc
+from builder.matrix.rules.vouch import spoken_of, vouched
 from builder.matrix.sets import agrees, describe, set_tables, touches
 from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
@@ -79,7 +79,7 @@ def _one_release(
             if name not in known:
                 silent = silent or _not_listed(title, name, version, having[-1])
             continue
-        listed = having[-1].mapping("members")[name]
+        listed = spoken(having[-1].mapping("members")[name])
         return RuleVerdict(
             rule="release-members",
             verdict="unsupported",
@@ -95,7 +95,7 @@ def _one_release(
 
 
 def _not_listed(title: str, name: str, version: str, row: Row) -> RuleVerdict:
-    listed = row.mapping("members")[name]
+    listed = spoken(row.mapping("members")[name])
     return RuleVerdict(
         rule="release-members",
         verdict="unknown",
@@ -147,18 +147,24 @@ def _any_release(
 
 
 def package_known(question: Question, backend: Backend) -> RuleVerdict | None:
-    """A package that only an index of the backend names: nothing is said of its versions.
+    """Every package that was named is one some table says something of, beside what else was named.
 
-    Source: backend.toml, which packages may come from which index.
+    Source: backend.toml, which packages may come from which index; the tables of the backend. What nothing is said of
+    is not passed over: the rest being right does not make it right.
     """
     known = nameable_packages(backend)
     stray = [f"{name} {version}" for name, version in question.packages.items() if name not in known]
+    if not stray:
+        rows = chosen_rows(question, backend)
+        libc = question.libc or system_libc(question.os, backend)
+        judged = spoken_of(dataclasses.replace(question, libc=libc), backend, rows)
+        stray = [f"{name} {version}" for name, version in question.packages.items() if name not in judged]
     if not stray:
         return None
     return RuleVerdict(
         rule="package-known",
         verdict="unknown",
-        why=f"no table says anything of {', '.join(stray)}",
+        why=f"no table says anything of {', '.join(stray)}" + (" with what else is named" if question.packages else ""),
         source=backend.spec.source,
         fix="leave it out to judge the rest",
     )

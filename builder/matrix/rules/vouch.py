@@ -7,7 +7,7 @@ torch-npu only in the set of a vllm-ascend. Such a version is known, and what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from builder.matrix.conditions import holds
 from builder.matrix.grammar import KEYS, alternatives
@@ -16,7 +16,10 @@ from builder.matrix.question import Question, family_name
 from builder.matrix.sets import agrees, set_tables, toolkit_agrees
 from builder.matrix.tables import Row, Table
 
-__all__ = ["vouched"]
+__all__ = ["spoken_of", "vouched"]
+
+
+_PARTS = ("cudnn", "nccl", "triton")
 
 
 def vouched(question: Question, backend: Backend, *, apart: Table | None = None) -> dict[str, Row]:
@@ -84,3 +87,31 @@ def _by_sets(question: Question, backend: Backend, apart: Table | None) -> Itera
                 and (question.toolkit is None or toolkit_agrees(row, question.toolkit))
             ):
                 yield from ((name, row) for name in members if name != table.lead)
+
+
+def spoken_of(question: Question, backend: Backend, rows: Collection[Row]) -> frozenset[str]:
+    """Packages some rule says something of: those of sets, limits, metadata, releases and builds that apply."""
+    found = {table.lead for table in set_tables(backend)} | {name for row in rows for name in row.packages()}
+    if any(row.text(part) for row in rows for part in _PARTS):
+        found |= {name for name in question.packages if family_name(name) in _PARTS}
+    for row in backend.rows("limit"):
+        when, allow = row.mapping("when"), row.mapping("allow")
+        if all(holds(question, key, text) for key, text in when.items()) and (
+            row.text("verdict") or any(holds(question, key, text) is not None for key, text in allow.items())
+        ):
+            found |= {*when, *allow}
+    for row in backend.rows("pins"):
+        subject = row.text("package") or ""
+        if subject in question.packages or (question.toolkit is not None and subject.endswith("-toolkit")):
+            found |= {subject, *row.mapping("requires")}
+    for table in backend.of_kind("release"):
+        found |= {name for row in table.rows for name in row.mapping("members")}
+    found |= {row.text("package") for row in backend.rows("forward-compat")} | {"cuda-compat"}
+    return frozenset(
+        name for name in question.packages if name in found or family_name(name) in found or _in_sets(name, backend)
+    )
+
+
+def _in_sets(name: str, backend: Backend) -> bool:
+    """Whether a set names a package that leads none: asked alone, the rule on sets answers for it."""
+    return any(name in row.packages() for table in set_tables(backend) for row in table.rows)

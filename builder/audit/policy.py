@@ -282,9 +282,10 @@ def _notes(
 ) -> Iterator[tuple[Finding, Level]]:
     """What someone should see although it does not change the level."""
     touched = {claim.path for claim in claims}
+    own = frozenset(item.path.split("/", 1)[0] for item in facts.elf if "/" in item.path)
     for elf in facts.elf:
         path = elf.runpath or elf.rpath or ""
-        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry)) is not None]
+        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry, own)) is not None]
         if leaving and elf.path in touched:
             yield _note(
                 "search-path-leaves-wheel",
@@ -333,10 +334,11 @@ def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, .
     return Finding(rule=rule, severity="info", backend=backend, path=path, evidence=evidence, chain=chain), "ok"
 
 
-def leaves_wheel(path: str, entry: str) -> str | None:
+def leaves_wheel(path: str, entry: str, own: frozenset[str] = frozenset()) -> str | None:
     """Where an entry of RPATH/RUNPATH of the member `path` leads, when that is outside the installed wheel.
 
-    The answer is absolute, or relative to site-packages (`../` leads out of it). A sibling package counts as outside.
+    `own` are the wheel's top folders with libraries. The answer is absolute, or relative to site-packages (`../` leads
+    out of it). A sibling package counts as outside.
     """
     if not entry:
         return None
@@ -351,7 +353,7 @@ def leaves_wheel(path: str, entry: str) -> str | None:
         elif part not in ("", "."):
             place.append(part)
     top = folder[0] if folder else ""
-    if not place or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
+    if not place or place[0] in own or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
         return None
     return "/".join(place)
 

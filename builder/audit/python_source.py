@@ -25,6 +25,8 @@ _BY_STEM = frozenset({FINDER, "load_library"})
 """Take a name without `lib` or without `.so`."""
 _LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER)
 _CALLS = (*sorted(LOADERS), "cdll", FINDER)
+_TESTS = re.compile(r"(?:^|/)(?:tests?|testing)/|(?:^|/)test_[^/]*$")
+"""Sources that nothing runs after installation: names made at run time there tell nothing."""
 _LIBRARIES = "libraries="
 _FUNCTIONS = frozenset({*_CALLS, *DECODERS})
 _NO_PROSE = re.compile(rb"[ \t]*(?:[^\w\s`'.]|'\)|\r?\n|as\b|$)")
@@ -45,6 +47,8 @@ class PythonScanner:
             for library in tables.libraries.values()
             if library.role in ("runtime", "host driver") and not library.shared
         )
+        short = "|".join(re.escape(flag[2:]) for flag in sorted(self._link))
+        self._listed = re.compile(rf"libraries=[\[(][^\])]*[\"'](?:{short})[\"']".encode())
         words = dict.fromkeys(
             (*_LOADER_WORDS, *sorted(tables.libraries), *sorted(self._link), ".so*", _LIBRARIES, *DECODERS, ELF_AS_TEXT)
         )
@@ -74,8 +78,8 @@ class PythonScanner:
         seen = self.words(source) if words is None else words
         loads = not seen.isdisjoint(_LOADER_WORDS)
         named = not seen.isdisjoint(self._tables.libraries) and (loads or ".so*" in seen)
-        links = not seen.isdisjoint(self._link) or _LIBRARIES in seen
-        if not named and not links and seen.isdisjoint(_CALLS):
+        links = not seen.isdisjoint(self._link) or (_LIBRARIES in seen and self._listed.search(source) is not None)
+        if not named and not links and (seen.isdisjoint(_CALLS) or _TESTS.search(path)):
             return ()
         found: dict[tuple[str, str], PythonUse] = {}
         for name, line, how in self._uses(tree or PythonTree(source), loads=loads):

@@ -13,18 +13,28 @@ from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
 from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
-from builder.audit.tables import library_stem, load_contents
-from builder.audit.values import LEVELS, Finding, Level, Severity
+from builder.audit.tables import library_stem, load_contents, load_mends
+from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 from builder.project.exceptions import AuditException, parse_exceptions
 
-__all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
+__all__ = [
+    "AuditException",
+    "AuditPolicy",
+    "Judgement",
+    "exception_uses",
+    "judge_wheel",
+    "load_audit_policy",
+    "load_exceptions",
+    "waived_between",
+]
 
 _SEVERITIES: dict[Level, Severity] = {"block": "error", "carry": "warning", "warn": "warning", "ok": "info"}
 _SHOWN = 6
@@ -163,10 +173,20 @@ def _foreign(
                 path=group[0].path,
                 evidence=_evidence(group),
                 chain=chain,
-                fix=policy.fixes[token].format(name=facts.name, backend=backend, other=other) if decided else "",
+                fix=_mend(facts, token, backend, other, policy) if decided else "",
             ),
             means,
         )
+
+
+def _mend(facts: WheelFacts, token: str, backend: str, other: str, policy: AuditPolicy) -> str:
+    """The distribution to take instead, where one is known, before what helps in general."""
+    general = policy.fixes[token].format(name=facts.name, backend=backend, other=other)
+    for mend in load_mends():
+        if mend.backend == backend and any(fnmatchcase(facts.name, pattern) for pattern in mend.names):
+            public = facts.version.partition("+")[0]
+            return f"use {mend.use.format(name=facts.name, version=public)}; or {general}"
+    return general
 
 
 def _evidence(group: list[Claim]) -> str:
@@ -344,13 +364,40 @@ def _waived(finding: Finding, package: str, exceptions: Iterable[AuditException]
             continue
         if today is not None and today > exception.expires:
             continue
-        return Finding(
-            rule=finding.rule,
-            severity="info",
-            backend=finding.backend,
-            path=finding.path,
-            evidence=f"{finding.evidence} [excepted until {exception.expires}: {exception.reason}]",
-            chain=finding.chain,
-            fix=finding.fix,
-        )
+        until = f"until {exception.expires}: {exception.reason}"
+        evidence = f"{finding.evidence} [excepted {until}]"
+        return replace(finding, severity="info", evidence=evidence, means="ok", excepted=until)
     return None
+
+
+def waived_between(
+    findings: Iterable[Finding], exceptions: Iterable[AuditException], today: date | None
+) -> tuple[Finding, ...]:
+    """Findings between wheels, those excepted as notes; their package is the last one of their chain."""
+    known = tuple(exceptions)
+    return tuple(
+        _waived(finding, finding.chain[-1] if finding.chain else "", known, today) or finding for finding in findings
+    )
+
+
+def exception_uses(
+    targets: Iterable[TargetAudit],
+    between: Iterable[Finding],
+    exceptions: Iterable[AuditException],
+    today: date | None,
+) -> tuple[ExceptionUse, ...]:
+    """What each exception held for, in the order given; one that is expired or for nothing should go."""
+    found = [(target.name, finding) for target in targets for finding in target.findings]
+    found += [(finding.chain[-1] if finding.chain else "", finding) for finding in between]
+    uses: list[ExceptionUse] = []
+    for exception in exceptions:
+        expired = today is not None and today > exception.expires
+        number = sum(
+            name == exception.package
+            and fnmatchcase(finding.rule, exception.rule)
+            and (finding.severity != "info" if expired else bool(finding.excepted))
+            for name, finding in found
+        )
+        state: Literal["used", "expired", "unused"] = "expired" if expired else "used" if number else "unused"
+        uses.append(ExceptionUse(exception=exception, state=state, findings=number))
+    return tuple(uses)

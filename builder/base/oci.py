@@ -12,20 +12,23 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
-from typing import IO, Any, cast
+from typing import Any, cast
 
-import zstandard
-from isal import igzip
-
-from builder.base.blobs import ChunkReader, kept_blob, kept_manifest
+from builder.base.blobs import kept_blob, kept_manifest
 from builder.base.distributions import METADATA, PYVENV, Distributions
 from builder.base.values import BaseDistribution, LockedBase
 from builder.errors import BadInput, CannotTell, OutsideFailed, Refused, Where
 from builder.events import Reporter
-from builder.inflate import InflateError
 from builder.names import Arch, Digest, LayoutRef, Platform, Reference
-from builder.registry.manifests import INDEX_TYPES, parse_manifest, pointed_manifests
-from builder.registry.values import Descriptor, Manifest, MediaType, Repository
+from builder.registry.layers import DAMAGED, LAYER_TYPES, BlobStream, decompressed
+from builder.registry.manifests import (
+    INDEX_TYPES,
+    offered_platforms,
+    parse_manifest,
+    platform_entry,
+    pointed_manifests,
+)
+from builder.registry.values import Descriptor, Manifest, Repository
 from builder.store import Store
 
 __all__ = ["BaseFacts", "base_facts", "find_facts", "kept_facts", "lock_oci", "platform_manifest", "read_config"]
@@ -102,17 +105,16 @@ def platform_manifest(reference: Reference, repository: Repository, arch: Arch) 
         )
     if found.media_type not in INDEX_TYPES:
         return found
-    platform = Platform(arch)
     entries = pointed_manifests(found)
-    for entry in entries:
-        about = entry.platform or {}
-        if about.get("os") == "linux" and about.get("architecture") == platform.oci_arch:
-            manifest = repository.manifest(entry.digest)
-            if manifest is None:
-                raise OutsideFailed(f"base image {name} is incomplete", why=f"its manifest {entry.digest} is missing")
-            return manifest
-    offered = sorted({f"{(e.platform or {}).get('os')}/{(e.platform or {}).get('architecture')}" for e in entries})
-    raise BadInput(f"base image {name} is not made for {platform}", why=f"it offers {', '.join(offered) or 'nothing'}")
+    entry = platform_entry(entries, arch)
+    if entry is None:
+        raise BadInput(
+            f"base image {name} is not made for {Platform(arch)}", why=f"it offers {offered_platforms(entries)}"
+        )
+    manifest = repository.manifest(entry.digest)
+    if manifest is None:
+        raise OutsideFailed(f"base image {name} is incomplete", why=f"its manifest {entry.digest} is missing")
+    return manifest
 
 
 def read_config(
@@ -205,12 +207,18 @@ def _read(
 
     def layers() -> Iterator[tarfile.TarFile]:
         for descriptor in reversed(descriptors):
+            if descriptor.media_type not in LAYER_TYPES:
+                raise CannotTell(
+                    "the base image has a layer of an unknown kind",
+                    why=f"media type {descriptor.media_type}",
+                    fix="use a base with gzip, zstd or plain tar layers",
+                )
             chunks = kept_blob(lambda: repository, descriptor, store, keep=keep)
-            with _plain(descriptor, ChunkReader(chunks, advance)) as file:
+            with decompressed(BlobStream(chunks, advance), descriptor) as file:
                 try:
                     with tarfile.open(fileobj=file, mode="r|") as archive:
                         yield archive
-                except (tarfile.TarError, EOFError, igzip.BadGzipFile, InflateError, zstandard.ZstdError) as error:
+                except DAMAGED as error:
                     raise OutsideFailed(
                         f"base image {name} is damaged",
                         why=f"layer {descriptor.digest}: {error}",
@@ -219,21 +227,6 @@ def _read(
 
     with reporter.task(f"base {name}", total=total) as advance:
         return find_facts(layers())
-
-
-def _plain(descriptor: Descriptor, file: ChunkReader) -> IO[bytes]:
-    raw = cast("IO[bytes]", file)
-    if descriptor.media_type.endswith(("+gzip", ".gzip")):
-        return cast("IO[bytes]", igzip.open(raw, "rb"))  # type: ignore[no-untyped-call]
-    if descriptor.media_type.endswith("+zstd"):
-        return cast("IO[bytes]", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
-    if descriptor.media_type in (MediaType.LAYER_TAR, "application/vnd.docker.image.rootfs.diff.tar"):
-        return raw
-    raise CannotTell(
-        "the base image has a layer of an unknown kind",
-        why=f"media type {descriptor.media_type}",
-        fix="use a base with gzip, zstd or plain tar layers",
-    )
 
 
 def _descriptor(value: Any, name: str) -> Descriptor:

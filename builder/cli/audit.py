@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import httpx
 
     from builder.audit.policy import AuditException
+    from builder.audit.sources import Fit
     from builder.audit.values import AuditReport, TargetAudit
     from builder.lock.values import Lock
     from builder.names import Digest
@@ -72,8 +73,13 @@ class _TargetsOrCommand(click.Group):
     default=None,
     help="text, json, sarif (code scanning), junit (CI servers) or github (annotations). [default: text]",
 )
-@click.option("--python", default="3.11", show_default=True, help="Python of the image; a lock says its own.")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", show_default=True)
+@click.option("--python", default=None, help="Python of the image; a lock and an image say their own. [default: 3.11]")
+@click.option(
+    "--arch",
+    type=click.Choice(["x86_64", "aarch64"]),
+    default=None,
+    help="Processor of the image; a lock and an image of one processor say their own. [default: x86_64]",
+)
 @click.option("--glibc", default="2.36", show_default=True, help="glibc of the image, to choose a requirement's wheel.")
 @click.option(
     "--fail-on", type=click.Choice(_LEVELS), default="block", show_default=True, help="The mildest level that is a no."
@@ -98,6 +104,8 @@ class _TargetsOrCommand(click.Group):
     metavar="LOCK",
     help="Report only what the audited lock adds to this one.",
 )
+@click.option("--all-chains", is_flag=True, help="Of a lock or an image, show every way to a package with findings.")
+@click.option("--record", is_flag=True, help="Check every file's hash in RECORD too; reads each wheel once more.")
 @click.option("--full", is_flag=True, help="Read a requirement's whole wheel even when its metadata blocks already.")
 @click.option(
     "--results",
@@ -125,14 +133,16 @@ def command(
     targets: tuple[str, ...],
     backend: str | None,
     output: Format | None,
-    python: str,
-    arch: Literal["x86_64", "aarch64"],
+    python: str | None,
+    arch: Literal["x86_64", "aarch64"] | None,
     glibc: str,
     fail_on: Literal["warn", "carry", "block"],
     exceptions: Path | None,
     project: Path | None,
     diff: bool,
     against: Path | None,
+    all_chains: bool,
+    record: bool,
     full: bool,
     results: Path | None,
     shard: str,
@@ -160,14 +170,21 @@ def command(
     from builder.wheels.fetch import sound_wheels
 
     if backend is None:
-        if len(targets) != 1 or not _is_lock(targets[0]):
+        if not targets or not all(_is_lock(target) for target in targets):
             raise BadInput("--backend is missing", why="only a lock says its own", fix="add --backend NAME")
         backend = read_lock(Path(targets[0])).backend
+    if all_chains and not (len(targets) == 1 and (_is_lock(targets[0]) or _is_image(targets[0]))):
+        raise BadInput(
+            "--all-chains needs a lock or an image",
+            why="wheels on their own were pulled in by nobody",
+            fix="name a lock or an image as the one target",
+        )
     parse_backend(backend)
     store = default_store(os.environ)
     waived, translations = _of_project(project, targets, backend)
     waived += load_exceptions(exceptions) if exceptions else ()
     today = datetime.now(tz=UTC).date()
+    machine = Fit(python=python or "3.11", arch=arch or "x86_64", glibc=glibc)
     if results is not None:
         if diff or against or output not in (None, "text", "json"):
             raise BadInput(
@@ -182,11 +199,12 @@ def command(
             newest=newest,
             question=Question(
                 backend=backend,
-                fit=Fit(python=python, arch=arch, glibc=glibc),
+                fit=machine,
                 exceptions=waived,
                 translations=translations,
                 today=today,
                 full=full,
+                record=record,
             ),
             store=store,
             fail_on=fail_on,
@@ -203,6 +221,12 @@ def command(
 
     def lock_report(path: Path) -> AuditReport:
         lock = read_lock(path)
+        if lock.backend != backend:
+            raise BadInput(
+                f"{path} is a lock for {lock.backend}, and {backend} is asked for",
+                why="what is locked for one backend is another's on purpose",
+                fix=f"leave out --backend, or name pylock.{backend}.toml",
+            )
         wheels = _wheelhouse(console, lock, store)
         with sound_wheels(lock.packages, store):
             return audit_lock(
@@ -215,6 +239,8 @@ def command(
                 exceptions=waived,
                 translations=translations,
                 today=today,
+                all_chains=all_chains,
+                record=record,
             )
 
     def enough(client: httpx.Client, url: str, file: str, digest: Digest) -> TargetAudit | None:
@@ -224,7 +250,7 @@ def command(
             file,
             digest,
             backend=backend,
-            environment=marker_environment(python, arch),
+            environment=marker_environment(machine.python, machine.arch),
             rules=load_rules(),
             exceptions=waived,
             translations=translations,
@@ -233,22 +259,19 @@ def command(
 
     def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
         early = None if full or diff else enough
-        found = [
-            item
-            for name in names
-            for item in _wheels(console, name, store, python=python, arch=arch, glibc=glibc, enough=early)
-        ]
+        found = [item for name in names for item in _wheels(console, name, store, machine, enough=early)]
         wheels = [item for item in found if isinstance(item, tuple)]
         report = audit_wheels(
             wheels,
             backend=backend,
-            environment=marker_environment(python, arch),
+            environment=marker_environment(machine.python, machine.arch),
             store=store,
             reporter=console,
             jobs=jobs,
             exceptions=waived,
             translations=translations,
             today=today,
+            record=record,
         )
         audited = iter(report.targets)
         targets = tuple(next(audited) if isinstance(item, tuple) else item for item in found)
@@ -300,6 +323,7 @@ def command(
             exceptions=waived,
             translations=translations,
             today=today,
+            all_chains=all_chains,
         )
         return _finish(console, report, None, output, fail_on)
     report, _ = wheel_report(targets)
@@ -343,19 +367,20 @@ def _audit_image(
     backend: str,
     store: Store,
     *,
-    python: str,
-    arch: Literal["x86_64", "aarch64"],
+    python: str | None,
+    arch: Literal["x86_64", "aarch64"] | None,
     plain_http: bool,
     exceptions: tuple[AuditException, ...],
     translations: tuple[str, ...],
     today: date,
+    all_chains: bool,
 ) -> AuditReport:
     from builder.audit.image import audit_image
     from builder.names import parse_ref
     from builder.registry import find_image
 
     reference = parse_ref(target)
-    repository = open_reference(console, reference, plain_http=plain_http)
+    repository = open_reference(console, reference, plain_http=plain_http, mirrors=True)
     return audit_image(
         repository,
         find_image(reference, repository).digest,
@@ -367,6 +392,7 @@ def _audit_image(
         exceptions=exceptions,
         translations=translations,
         today=today,
+        all_chains=all_chains,
     )
 
 
@@ -428,10 +454,8 @@ def _wheels(
     console: Console,
     target: str,
     store: Store,
+    machine: Fit,
     *,
-    python: str,
-    arch: Literal["x86_64", "aarch64"],
-    glibc: str,
     enough: Callable[[httpx.Client, str, str, Digest], TargetAudit | None] | None,
 ) -> list[tuple[Path, str] | TargetAudit]:
     """(path, wheel file name) of a target's wheels; an audit for a requirement that `enough` could judge."""
@@ -450,9 +474,9 @@ def _wheels(
     found = fetch_requirement(
         target,
         store,
-        python=python,
-        arch=arch,
-        glibc=glibc,
+        python=machine.python,
+        arch=machine.arch,
+        glibc=machine.glibc,
         reporter=console,
         environ=os.environ,
         offline=console.offline,

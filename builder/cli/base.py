@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,15 @@ from builder.cli.registry_options import existing_file, open_reference, plain_ht
 
 if TYPE_CHECKING:
     from builder.lock.values import Lock
-    from builder.names import Arch
+    from builder.names import Arch, Reference
+    from builder.registry.values import Repository
 
 __all__ = ["command"]
 
 
 @click.group("base")
 def command() -> None:
-    """Base images: is one fit for a backend and a lock?"""
+    """Base images: is one fit for a backend and a lock, and is it still what was locked?"""
 
 
 @command.command("check")
@@ -90,6 +92,98 @@ def _check(console: Console, /, image: str | None, backend: str, **options: Any)
     }
     console.document(document, lambda: _text(document, console))
     return 1 if refused else 0
+
+
+@command.command("drift")
+@click.option("--backend", required=True, help="Backend whose lock holds the base.")
+@existing_file("--lock", help="The lock [default: the project's].")
+@click.option(
+    "--node-class",
+    "node_classes",
+    multiple=True,
+    metavar="N",
+    help="Class that the new base is held against; may be repeated [default: the project's for the backend].",
+)
+@plain_http_option
+@project_option
+@shared_options
+def _drift(console: Console, /, backend: str, node_classes: tuple[str, ...], **options: Any) -> int:
+    """Tell whether a base's reference still names what the lock holds.
+
+    Asks the registry, or Debian's archive for a built-in base; nothing is changed, and builds go on with the locked
+    base whatever the answer. Exit code 1 when another base is published under the reference: what differs is listed,
+    and whether the node classes meet what it asks of their driver.
+    """
+    from builder.base.debian import parse_debian
+    from builder.base.drift import judge_nodes, oci_drift, package_drift
+    from builder.base.resolve import resolve_base
+    from builder.names import parse_backend, parse_ref
+    from builder.node import node_class
+    from builder.project import find_project, load_project
+    from builder.store import default_store
+
+    backend = parse_backend(backend)
+    lock = _lock(backend, None, options["lock"], options["project"])
+    assert lock is not None  # noqa: S101 - one is read when no image is named
+    names = node_classes
+    if not names and options["lock"] is None:
+        names = load_project(find_project(options["project"] or Path())).options(backend).node_classes
+    store = default_store(os.environ)
+
+    def opened(reference: Reference) -> Repository:
+        return open_reference(console, reference, plain_http=options["plain_http"])
+
+    if parse_debian(lock.base.reference) is not None:
+        now = resolve_base(
+            lock.base.reference,
+            python=lock.python,
+            arch=lock.arch,
+            store=store,
+            reporter=console,
+            offline=console.offline,
+            environ=os.environ,
+            open_repository=opened,
+        )
+        drift = package_drift(lock.base, now)
+    else:
+        reference = parse_ref(lock.base.reference)
+        drift = oci_drift(lock.base, reference, opened(reference), arch=lock.arch, store=store)
+    nodes = judge_nodes(drift, [node_class(name) for name in names]) if drift.moved else ()
+    document: dict[str, Any] = {
+        "schema": "builder/base-drift/1",
+        "verdict": "drifted" if drift.moved else "same",
+        "backend": backend,
+        "base": {"reference": drift.reference, "locked": str(drift.locked), "now": str(drift.now)},
+        "compared": drift.compared,
+        "kept": drift.kept,
+        "differences": [asdict(item) for item in drift.differences],
+        "nodes": [asdict(item) for item in nodes],
+    }
+    console.document(document, lambda: _drift_text(document, console))
+    return 1 if drift.moved else 0
+
+
+def _drift_text(document: dict[str, Any], console: Console) -> str:
+    base, lines = document["base"], []
+    for item in document["differences"]:
+        lines.append(f"{item['kind']} {item['name']}")
+        lines += [f"  {side}: {item[side] if item[side] is not None else '(none)'}" for side in ("locked", "now")]
+    if not document["compared"]:
+        lines.append("what differs is not known: the locked image is neither in the registry nor in the store")
+    for node in document["nodes"]:
+        lines.append(f"node class {node['node_class']}: {console.verdict(node['verdict'])}: {node['why']}")
+        lines += [f"  fix: {node['fix']}"] if node["fix"] else []
+    if document["verdict"] == "same":
+        return f"{base['reference']} is still {base['locked']}: {console.verdict('same')}"
+    lines.append(f"{base['reference']}: {console.verdict('drifted')}, from {base['locked']} to {base['now']}")
+    if document["kept"]:
+        lines.append("builds go on with the locked base")
+    else:
+        lines.append(
+            "the registry has the locked base no longer: builds go on with what this machine's store keeps of it"
+        )
+    lines.append(f"builder lock --backend {document['backend']} --upgrade takes the new one")
+    return "\n".join(lines)
 
 
 def _lock(backend: str, image: str | None, file: Path | None, project: Path | None) -> Lock | None:

@@ -27,7 +27,15 @@ __all__ = ["command"]
     "--node-class", metavar="N", help="Node class the image is for; its checks count for N only on such a machine."
 )
 @click.option(
+    "--devices", is_flag=True, help="Give the node class's devices to the build steps of docker (CDI) or buildah."
+)
+@click.option(
     "--runner", type=click.Choice(["builtin", "docker"]), help="Who runs the checks [default: the engine's own]."
+)
+@click.option(
+    "--compile-bytecode/--no-compile-bytecode",
+    default=None,
+    help="Compile the wheels' Python files, by the base's own Python, into layers of their own [default: off].",
 )
 @click.option(
     "--compression",
@@ -67,7 +75,9 @@ def command(console: Console, /, **options: Any) -> int:
 
     backend = parse_backend(options["backend"])
     project = load_project(find_project(options["project"] or Path()))
-    project = project.with_layers(compression=options["compression"], estargz=options["estargz"])
+    project = project.with_layers(
+        compression=options["compression"], estargz=options["estargz"], bytecode=options["compile_bytecode"]
+    )
     outcome = build(
         project,
         backend,
@@ -75,6 +85,7 @@ def command(console: Console, /, **options: Any) -> int:
             engine=options["engine"],
             to=parse_ref(options["to"]) if options["to"] else None,
             node_class=node_class(options["node_class"]) if options["node_class"] else None,
+            devices=options["devices"],
             runner=options["runner"],
             locked=options["locked"],
             upgrade=options["upgrade"],

@@ -6,6 +6,9 @@ file into their build context and run it with the base image's own Python, so bo
 
     python3 install.py --target /opt/venv --python 3.11 --base-python /usr/bin/python3.11 --wheels wheels.json
 
+With `--compile-bytecode` the Python files are compiled too; with `--bytecode-only FILE` nothing is installed, and what
+would be compiled is written to a zip archive.
+
 `wheels.json` is a list of `{"file": "<wheel file name>", "path": "<where it lies>", "sha256": "<hex>"}` in install
 order. A wheel with another digest is refused before anything is written.
 
@@ -23,6 +26,10 @@ The rules (LAYOUT counts their changes):
 - RECORD lists what was installed, sorted by path, LF line ends, hashes taken from the wheel's own RECORD where it has
   one of at least 256 bits for an unchanged file, else computed.
 - When two wheels bring the same path, the one installed later stays.
+- Bytecode, where asked for: every .py file below site-packages, by the Python that will run it, into `__pycache__`, as
+  "unchecked hash-based" (PEP 552), so that no file's time decides and no source is read. A file that does not compile
+  is left to fail where it is imported. Not listed in RECORD, as with PyPA's installer and uv: the same wheel's other
+  files do not depend on who compiles it (specification, "The RECORD file": compiled files need no row).
 
 Sources: the binary distribution format, entry points and recording installed projects pages of packaging.python.org.
 """
@@ -34,25 +41,44 @@ import base64
 import configparser
 import csv
 import hashlib
+import importlib.util
 import io
 import json
+import marshal
+import os
 import re
 import shutil
 import stat
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from email.parser import BytesParser
 from pathlib import Path, PurePosixPath
 
-__all__ = ["LAYOUT", "SKELETON_LAYOUT", "BadWheel", "Entry", "Placed", "Venv", "place", "skeleton"]
+__all__ = [
+    "BYTECODE_LAYOUT",
+    "LAYOUT",
+    "SKELETON_LAYOUT",
+    "BadWheel",
+    "Entry",
+    "Placed",
+    "Venv",
+    "bytecode_path",
+    "is_source",
+    "place",
+    "skeleton",
+]
 
 LAYOUT = "1"
 """Version of the rules above; part of every cache key and of the layers' identity."""
 
 SKELETON_LAYOUT = "1"
 """Version of the environment's own files (`skeleton`)."""
+
+BYTECODE_LAYOUT = "1"
+"""Version of how bytecode is made and where it lies."""
 
 _INSTALLER = b"builder\n"
 _STRONG = ("sha256=", "sha384=", "sha512=")
@@ -173,6 +199,17 @@ def skeleton(venv: Venv, base_python: str) -> tuple[Placed, ...]:
     made = [Placed(path=path, executable=True, member=None, link=target) for path, target in links.items()]
     made.append(Placed(path="pyvenv.cfg", executable=False, member=None, content=config.encode()))
     return tuple(sorted(made, key=lambda item: item.path))
+
+
+def is_source(path: str, venv: Venv) -> bool:
+    """Whether a file of the environment is compiled where bytecode is asked for; `path` is relative to its root."""
+    return path.endswith(".py") and path.startswith(venv.site_packages + "/")
+
+
+def bytecode_path(path: str, venv: Venv) -> str:
+    """Where CPython looks for the bytecode of a source (PEP 3147); both relative to the environment's root."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/__pycache__/{name[: -len('.py')]}.cpython-{venv.python.replace('.', '')}.pyc"
 
 
 def _project(filename: str) -> str:
@@ -298,33 +335,93 @@ def _record_text(rows: dict[str, tuple[str, str]], record: str, venv: Venv) -> b
     return text.getvalue().encode("utf-8", "surrogateescape")
 
 
-# The program: everything below is only used inside an engine's build.
+# The program: everything below is only used inside an image, by the Python that is in it.
 
 
-def _install(wheel: Path, filename: str, venv: Venv, target: Path) -> int:
+def _compiled(source: bytes, path: str) -> bytes | None:
+    """The bytecode file of a source that lies at the absolute `path`, or None when it does not compile."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(source, path, "exec", dont_inherit=True, optimize=0)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    # Read back once: what marshal writes depends on who else holds an object, and now nobody but this code does.
+    data = marshal.dumps(marshal.loads(marshal.dumps(code)))  # noqa: S302 - written in this line
+    hashed_unchecked = (1).to_bytes(4, "little")
+    return importlib.util.MAGIC_NUMBER + hashed_unchecked + importlib.util.source_hash(source) + data
+
+
+def _same_hashes(arguments: Sequence[str]) -> None:
+    """Start again unless strings hash alike in every run: the order of constant sets follows the hashes."""
+    if sys.flags.hash_randomization:
+        environ = {**{k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-s", "-S", "-B", __file__, *arguments], environ)  # noqa: S606 - itself
+
+
+def _compile_installed(paths: Iterable[str], venv: Venv, target: Path) -> tuple[int, int]:
+    """Compile what lies there when all wheels are installed; how many did and did not."""
+    done = failed = 0
+    for path in sorted(path for path in set(paths) if is_source(path, venv)):
+        data = _compiled((target / path).read_bytes(), f"{venv.root}/{path}")
+        if data is None:
+            failed += 1
+            continue
+        item = Placed(path=bytecode_path(path, venv), executable=False, member=None)
+        with _created(target, item) as file:
+            file.write(data)
+        done += 1
+    return done, failed
+
+
+def _write_bytecode(wheels: Sequence[tuple[Path, str, set[str]]], venv: Venv, archive: Path) -> tuple[int, int]:
+    """Compile sources of wheels, all but those of the third fields, into a zip archive with their installed paths."""
+    done = failed = 0
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as out:
+        for wheel, filename, without in wheels:
+            with zipfile.ZipFile(wheel) as opened:
+                for item, info in _placed(opened, filename, venv):
+                    if info is None or not is_source(item.path, venv) or item.path in without:
+                        continue
+                    data = _compiled(opened.read(info), f"{venv.root}/{item.path}")
+                    if data is None:
+                        failed += 1
+                        continue
+                    out.writestr(zipfile.ZipInfo(bytecode_path(item.path, venv)), data)
+                    done += 1
+    return done, failed
+
+
+def _placed(archive: zipfile.ZipFile, filename: str, venv: Venv) -> list[tuple[Placed, zipfile.ZipInfo | None]]:
+    """What is installed of an opened wheel, each with the member that holds its bytes."""
+    infos: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        if info.is_dir():
+            continue
+        mode = info.external_attr >> 16 if info.create_system == 3 else 0
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise BadWheel(f"{filename}: member {info.filename!r} is not a plain file")
+        infos.pop(info.filename, None)
+        infos[info.filename] = info
+    entries = [
+        Entry(name, (info.external_attr >> 16) & 0o7777 if info.create_system == 3 else 0)
+        for name, info in infos.items()
+    ]
+    placed = place(filename, entries, lambda name: archive.read(infos[name]), venv)
+    return [(item, None if item.member is None else infos[item.member]) for item in placed]
+
+
+def _install(wheel: Path, filename: str, venv: Venv, target: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
-        infos: dict[str, zipfile.ZipInfo] = {}
-        for info in archive.infolist():
-            if info.is_dir():
-                continue
-            mode = info.external_attr >> 16 if info.create_system == 3 else 0
-            if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                raise BadWheel(f"{filename}: member {info.filename!r} is not a plain file")
-            infos.pop(info.filename, None)
-            infos[info.filename] = info
-        entries = [
-            Entry(name, (info.external_attr >> 16) & 0o7777 if info.create_system == 3 else 0)
-            for name, info in infos.items()
-        ]
-        placed = place(filename, entries, lambda name: archive.read(infos[name]), venv)
-        for item in placed:
+        placed = _placed(archive, filename, venv)
+        for item, info in placed:
             with _created(target, item) as file:
-                if item.member is None:
+                if info is None:
                     file.write(item.content or b"")
                 else:
-                    with archive.open(infos[item.member]) as source:
+                    with archive.open(info) as source:
                         shutil.copyfileobj(source, file, 1 << 20)
-    return len(placed)
+    return [item.path for item, _ in placed]
 
 
 def _created(target: Path, item: Placed) -> io.BufferedWriter:
@@ -366,7 +463,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base-python", required=True, help="absolute path of the interpreter of the base")
     parser.add_argument("--wheels", required=True, type=Path, help="JSON list of {file, path, sha256}, in order")
     parser.add_argument("--destdir", type=Path, default=Path("/"), help="write below this folder instead of /")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--compile-bytecode", action="store_true", help="compile the Python files that are installed")
+    parser.add_argument("--bytecode-only", type=Path, metavar="FILE", help="install nothing; write bytecode to FILE")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser.parse_args(given)
+    if options.compile_bytecode or options.bytecode_only:
+        _same_hashes(given)
     venv = Venv(root=options.target, python=options.python)
     target = options.destdir / options.target.lstrip("/")
     try:
@@ -376,6 +478,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             digest = _sha256(folder / wheel["path"])
             if digest != wheel["sha256"]:
                 raise BadWheel(f"{wheel['file']}: its sha256 is {digest}, the lock says {wheel['sha256']}")
+        if options.bytecode_only:
+            rows = [(folder / wheel["path"], wheel["file"], set(wheel.get("without", ()))) for wheel in wheels]
+            compiled = _write_bytecode(rows, venv, options.bytecode_only)
+            sys.stdout.write(f"{compiled[0]} files compiled, {compiled[1]} do not compile\n")
+            return 0
         options.destdir.mkdir(parents=True, exist_ok=True)
         _with_parents(options.destdir, f"{options.target.strip('/')}/.")
         for item in skeleton(venv, options.base_python):
@@ -385,11 +492,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with _created(target, item) as made:
                     made.write(item.content or b"")
         _with_parents(target, f"{venv.site_packages}/.")
-        files = sum(_install(folder / wheel["path"], wheel["file"], venv, target) for wheel in wheels)
+        files = [path for wheel in wheels for path in _install(folder / wheel["path"], wheel["file"], venv, target)]
+        compiled = _compile_installed(files, venv, target) if options.compile_bytecode else (0, 0)
     except (BadWheel, zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError) as error:
         sys.stderr.write(f"install.py: {error}\n")
         return 1
-    sys.stdout.write(f"{len(wheels)} wheels, {files} files\n")
+    told = f", {compiled[0]} compiled, {compiled[1]} do not compile" if options.compile_bytecode else ""
+    sys.stdout.write(f"{len(wheels)} wheels, {len(files)} files{told}\n")
     return 0
 
 

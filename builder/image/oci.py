@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from builder.base.resolve import OpenRepository
 from builder.events import Reporter
 from builder.image.app import app_layers
 from builder.image.base_layers import BaseImage, base_image
+from builder.image.bytecode import BasePython, bytecode_layer, interpreter, source_size
 from builder.image.config import config_json, manifest_annotations
 from builder.image.conflicts import shadowed_paths
 from builder.image.install import Venv
+from builder.image.layers import layer_source
 from builder.image.packing import Packing
 from builder.image.plan import Limits, WheelSize, group_title, group_wheels
 from builder.image.splice import WheelFile, skeleton_layer, wheel_layer
@@ -24,7 +27,7 @@ from builder.image.values import VENV, BuiltFrom, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
 from builder.names import Digest, Reference, RegistryRef
 from builder.registry.manifests import canonical_json
-from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BlobSource, BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store
 
 __all__ = ["assemble"]
@@ -45,11 +48,12 @@ def assemble(
     open_repository: OpenRepository | None = None,
     offline: bool = False,
     limits: Limits | None = None,
+    python: BasePython | None = None,
 ) -> BuiltImage:
     """Make the image and put it into `target`, under its digest, and under `tag` when given.
 
     `reference` names the target in the result, and lets layers of a base in the same registry be mounted;
-    `open_repository` is needed for an OCI base. Same inputs, same digest.
+    `open_repository` is needed for an OCI base, `python` for a project that wants bytecode. Same inputs, same digest.
     """
     packing = Packing.of(plan.project.image)
     with ThreadPoolExecutor(_PUSHES, thread_name_prefix="push") as pool:
@@ -71,7 +75,7 @@ def assemble(
             mount_from = _mount_from(base, reference)
             for layer, source in zip(base.layers, base.sources, strict=True):
                 push(layer, source, mount_from)
-            own = _own_layers(plan, store, reporter, limits, len(base.layers), push)
+            own = _own_layers(plan, store, reporter, limits, len(base.layers), push, python)
             with reporter.task("push", total=len(pending), unit="layers") as advance:
                 for done in pending:
                     done.result()
@@ -93,9 +97,15 @@ def assemble(
 
 
 def _own_layers(
-    plan: ImagePlan, store: Store, reporter: Reporter, limits: Limits | None, base_layers: int, push: _Push
+    plan: ImagePlan,
+    store: Store,
+    reporter: Reporter,
+    limits: Limits | None,
+    base_layers: int,
+    push: _Push,
+    python: BasePython | None,
 ) -> tuple[Layer, ...]:
-    """Environment, wheels, application: made in a few threads, pushed as each is ready, returned in stacking order."""
+    """Environment, wheels, bytecode, application: made in threads, pushed as each is ready, in stacking order."""
     venv = Venv(root=VENV, python=plan.lock.python)
     packing = Packing.of(plan.project.image)
     wheels = wheel_files(plan)
@@ -103,15 +113,41 @@ def _own_layers(
     by_file = {wheel.file: wheel for wheel in wheels}
     sizes = [WheelSize(name=wheel.name, file=wheel.file, size=wheel.path.stat().st_size) for wheel in wheels]
     others = base_layers + 1 + len(plan.project.image.copy)
+    compiled = plan.project.image.compile_bytecode
     groups = [
-        tuple(by_file[item.file] for item in group) for group in group_wheels(sizes, other_layers=others, limits=limits)
+        tuple(by_file[item.file] for item in group)
+        for group in group_wheels(sizes, other_layers=others + int(compiled), limits=limits)
     ]
     total = sum(item.size for item in sizes)
+    compiled_groups: list[tuple[WheelFile, ...]] = []
+    if compiled:
+        sources = [replace(item, size=source_size(by_file[item.file], store)) for item in sizes]
+        compiled_groups = [
+            tuple(by_file[item.file] for item in group)
+            for group in group_wheels(
+                [item for item in sources if item.size], other_layers=others + len(groups), limits=limits
+            )
+        ]
 
     def wheel_job(group: tuple[WheelFile, ...]) -> Layer:
         layer = wheel_layer(group, venv, store, title=_title(group), left_out=shadowed, packing=packing)
         advance(sum(wheel.path.stat().st_size for wheel in group))
         return layer
+
+    def bytecode_job(group: tuple[WheelFile, ...]) -> Layer:
+        if python is None:
+            raise ValueError("a project with compile_bytecode needs the base's Python")
+        return bytecode_layer(
+            group,
+            venv,
+            store,
+            python=python,
+            by=interpreter(python, plan.lock.base, venv, store),
+            title=f"bytecode of {_title(group)}",
+            reporter=reporter,
+            left_out=shadowed,
+            packing=packing,
+        )
 
     with (
         reporter.task("layers", total=total) as advance,
@@ -119,20 +155,19 @@ def _own_layers(
     ):
         jobs: list[Future[Layer]] = [pool.submit(skeleton_layer, venv, plan.lock.base.python_path, store, packing)]
         jobs += [pool.submit(wheel_job, group) for group in groups]
+        jobs += [pool.submit(bytecode_job, group) for group in compiled_groups]
         apps = pool.submit(app_layers, plan.project, store, packing)
         try:
-            own = [_pushed(job.result(), push) for job in jobs]
-            own += [_pushed(layer, push) for layer in apps.result()]
+            own = [_pushed(job.result(), push, store) for job in jobs]
+            own += [_pushed(layer, push, store) for layer in apps.result()]
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return tuple(own)
 
 
-def _pushed(layer: Layer, push: _Push) -> Layer:
-    if layer.path is None:
-        raise ValueError("a layer made here has a file")
-    push(layer, FileSource(layer.path, immutable=True), None)
+def _pushed(layer: Layer, push: _Push, store: Store) -> Layer:
+    push(layer, layer_source(layer, store), None)
     return layer
 
 

@@ -96,7 +96,8 @@ def preview(
     ]
     titles = {package.file: f"{package.name} {package.version}" for package in lock.packages}
     wheels = [WheelSize(name=item.name, file=item.file, size=sizes[item.file]) for item in lock.packages]
-    groups = group_wheels(wheels, other_layers=len(base) + 1 + len(project.image.copy), limits=limits)
+    others = len(base) + 1 + len(project.image.copy) + int(project.image.compile_bytecode)
+    groups = group_wheels(wheels, other_layers=others, limits=limits)
     packed = [
         PlannedLayer(
             title=group_title([titles[item.file] for item in group], [item.name for item in group]),
@@ -106,6 +107,11 @@ def preview(
         )
         for group in groups
     ]
+    if project.image.compile_bytecode:
+        # How much Python a wheel holds is not known before it is here, hence not how many layers there will be.
+        packed.append(
+            PlannedLayer(title=f"bytecode of {len(wheels)} wheels, in as many layers as it needs", size=0, exact=False)
+        )
     environment = PlannedLayer(title=f"environment for Python {lock.python}", size=0, exact=False)
     copied = []
     for rule in project.image.copy:

@@ -130,6 +130,8 @@ class Label:
     label: str
     required: bool = True
     """Whether another build does not work at all; otherwise it only brings what is not needed."""
+    since: str | None = None
+    """The first release for which this holds, when not for all; a lock does not ask for such a label by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,7 +43,14 @@ def cell_for(backend: Backend, row: Row, package: str, arch: str) -> str:
 
 
 def _label(backend: Backend, package: str, arch: str) -> Label | None:
-    return next((label for label in backend.spec.labels if label.package == package and label.arch == arch), None)
+    return next(
+        (
+            label
+            for label in backend.spec.labels
+            if label.package == package and label.arch == arch and label.since is None
+        ),
+        None,
+    )
 
 
 def meets(cell: str, bounds: SpecifierSet, *, label: str | None = None) -> bool:

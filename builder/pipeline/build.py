@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,19 +12,24 @@ from typing import Literal, TypeVar
 
 from builder.audit.audit import audit_lock
 from builder.audit.values import AuditReport
+from builder.base.resolve import OpenRepository
 from builder.errors import BadInput, Refused, Where
+from builder.image.base_layers import base_image
 from builder.image.buildah import Buildah, assemble_buildah
+from builder.image.devices import build_devices
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import run_line, run_prefix
 from builder.image.labels import image_labels
 from builder.image.oci import assemble
+from builder.image.packing import Packing
 from builder.image.preview import Budget, LayerPlan, check_budget, preview
 from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
 from builder.lock.values import Lock, LockedPackage
 from builder.matrix import Runtime, load_backend
 from builder.names import LayoutRef, Reference, RegistryRef, parse_ref
 from builder.node import NodeClass, node_class
+from builder.pipeline.base_python import UnpackedBase
 from builder.pipeline.lock import lock_project, now
 from builder.pipeline.smoke import smoke_image
 from builder.pipeline.values import BuildOutcome, LockOutcome, Step, StepName, Work
@@ -39,6 +45,7 @@ from builder.release.sbom import sbom_draft
 from builder.release.statements import audit_draft, proof_draft, smoke_draft
 from builder.release.tags import refuse_class_tag, version_tag
 from builder.release.values import Draft
+from builder.smoke.runners import open_runner
 from builder.smoke.values import SmokeReport
 from builder.wheels.fetch import fetch, sound_wheels
 from builder.wheels.settings import read_index_settings
@@ -58,6 +65,8 @@ class BuildOptions:
     to: Reference | None = None
     """Where the image goes; None takes the project's registry, else the layout dist/image beside the project file."""
     node_class: NodeClass | None = None
+    devices: bool = False
+    """Give the node class's devices to the steps of the build; the built-in engine has no steps."""
     runner: str | None = None
     locked: bool = False
     """Refuse a missing or stale lock instead of making a new one."""
@@ -95,6 +104,8 @@ class _Record:
 
 def build(project: Project, backend: str, *, options: BuildOptions, work: Work) -> BuildOutcome:
     """Build one backend's image. A refusal ends the build with what was found; nothing is tagged then."""
+    if options.devices:
+        _check_devices(options)
     record = _Record(work=work)
     locked = record.step("lock", partial(_lock, project, backend, options, work), _lock_verdict)
     lock = locked.lock
@@ -280,11 +291,16 @@ def _assemble(
     plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
 ) -> BuiltImage:
     engine: Callable[..., BuiltImage] = assemble
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter)
+    devices = _devices(plan, options)
     if options.engine == "docker":
-        engine = partial(assemble_docker, docker=Docker.find(work.environ))
+        engine = partial(assemble_docker, docker=Docker.find(work.environ), devices=devices)
     elif options.engine == "buildah":
-        engine = partial(assemble_buildah, buildah=Buildah.find(work.environ))
-    with sound_wheels(plan.lock.packages, work.store):
+        engine = partial(assemble_buildah, buildah=Buildah.find(work.environ), devices=devices)
+    with ExitStack() as stack:
+        stack.enter_context(sound_wheels(plan.lock.packages, work.store))
+        if options.engine == "oci" and plan.project.image.compile_bytecode:
+            engine = partial(engine, python=stack.enter_context(_base_python(plan, opener, work)))
         return engine(
             plan,
             target=bench,
@@ -292,11 +308,43 @@ def _assemble(
             store=work.store,
             reporter=work.reporter,
             reference=workbench,
-            open_repository=partial(
-                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
-            ),
+            open_repository=opener,
             offline=work.offline,
         )
+
+
+def _base_python(plan: ImagePlan, opener: OpenRepository, work: Work) -> UnpackedBase:
+    lock = plan.lock
+    return UnpackedBase(
+        lock,
+        lambda: base_image(
+            lock.base,
+            lock.arch,
+            work.store,
+            work.reporter,
+            offline=work.offline,
+            open_repository=opener,
+            packing=Packing.of(plan.project.image),
+        ),
+        open_runner("builtin", environ=work.environ, store=work.store, reporter=work.reporter),
+    )
+
+
+def _devices(plan: ImagePlan, options: BuildOptions) -> tuple[str, ...]:
+    if not options.devices or options.node_class is None:
+        return ()
+    return build_devices(options.node_class, plan.runtime)
+
+
+def _check_devices(options: BuildOptions) -> None:
+    if options.engine == "oci":
+        raise BadInput(
+            "the built-in engine gives no device to a build",
+            why="it runs no step: files are written as they are",
+            fix="leave --devices out, or build with --engine docker or --engine buildah",
+        )
+    if options.node_class is None:
+        raise BadInput("whose devices are meant?", why="--devices takes them from a node class", fix="--node-class N")
 
 
 def _size_verdict(budget: Budget) -> tuple[str, str]:
@@ -312,7 +360,7 @@ def _preview(project: Project, lock: Lock, options: BuildOptions, work: Work) ->
         package.file: fetched[package.file].stat().st_size if package.size is None else package.size
         for package in lock.packages
     }
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter)
     return preview(
         project,
         lock,

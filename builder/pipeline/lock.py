@@ -240,7 +240,7 @@ def _base(reference: str, project: Project, stack: Stack, previous: Lock | None,
             offline=work.offline,
             environ=work.environ,
             open_repository=partial(
-                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+                open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter
             ),
         )
     except OutsideFailed as error:

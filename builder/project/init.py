@@ -214,6 +214,7 @@ _IMAGE_HINTS = [
     '# user = "10001:10001"  # numeric, never root',
     '# workdir = "/app"',
     '# ports = ["8080"]',
+    "# compile-bytecode = false  # true: large frameworks start in seconds, for some megabytes more",
     '# compression = "gzip"  # or "zstd": smaller and quicker to unpack, from Docker 23 and containerd 1.5 on',
     "# estargz = false  # true: a runtime with a stargz snapshotter starts before the layers are pulled",
     '# env = { PYTHONUNBUFFERED = "1" }',

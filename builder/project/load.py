@@ -126,6 +126,7 @@ def _image(table: Table, root: Path) -> ImageOptions:
         labels=table.strings("labels"),
         ports=tuple(port if "/" in port else f"{port}/tcp" for port in table.texts("ports", check=_check_port)),
         copy=tuple(rule for item in table.items("copy") if (rule := _copy_rule(table, item, root))),
+        compile_bytecode=table.flag("compile-bytecode"),
         compression=cast("Compression", table.text("compression", check=_check_compression) or "gzip"),
         estargz=table.flag("estargz"),
     )

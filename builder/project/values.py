@@ -51,6 +51,8 @@ class ImageOptions:
     ports: tuple[str, ...] = ()
     """`port/tcp` or `port/udp`."""
     copy: tuple[CopyRule, ...] = ()
+    compile_bytecode: bool = False
+    """Whether the wheels' Python files are compiled when the image is built, not when it starts."""
     compression: Compression = "gzip"
     """How the layers that are made here are compressed."""
     estargz: bool = False
@@ -136,12 +138,15 @@ class Project:
         """The base image asked for: the backend's, else the project's, else None."""
         return self.options(backend).base or self.base
 
-    def with_layers(self, *, compression: Compression | None, estargz: bool | None) -> Project:
+    def with_layers(
+        self, *, compression: Compression | None = None, estargz: bool | None = None, bytecode: bool | None = None
+    ) -> Project:
         """This project with other wishes for its layers; None leaves what the file says."""
         image = replace(
             self.image,
             compression=compression or self.image.compression,
             estargz=self.image.estargz if estargz is None else estargz,
+            compile_bytecode=self.image.compile_bytecode if bytecode is None else bytecode,
         )
         return replace(self, image=image)
 

@@ -131,7 +131,7 @@ class _Unpacked:
             "gid": gid,
             "groups": list(self.groups),
             "network": command.network,
-            "binds": [[str(bind.source), bind.target] for bind in (*self.mounts, *command.binds)],
+            "binds": [[str(bind.source), bind.target, bind.writable] for bind in (*self.mounts, *command.binds)],
             "devices": list(self.devices),
             "shm": self.shm,
         }

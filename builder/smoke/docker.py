@@ -134,7 +134,7 @@ class _Loaded:
             *(f"--tmpfs={path}:rw,exec,nosuid,nodev,mode=1777,size=4g" for path in ("/tmp", "/var/tmp", "/run")),  # noqa: S108
             *self.arguments,
             *(f"--env={key}={value}" for key, value in environ.items()),
-            *(f"--volume={bind.source}:{bind.target}:ro" for bind in command.binds),
+            *(f"--volume={bind.source}:{bind.target}:{'rw' if bind.writable else 'ro'}" for bind in command.binds),
             *("--entrypoint", command.argv[0], self.name, *command.argv[1:]),
         ]
         process = Process(argv, env=self.docker.environ)

@@ -7,7 +7,7 @@ SPEC it reads a JSON object:
     root      the unpacked image              argv     the program
     env       its whole environment           workdir  its working directory
     uid, gid  numbers the program sees        groups   further numeric groups, which only real root can grant
-    network   keep the host's network         binds    [[host path, path in the image], …], read-only
+    network   keep the host's network         binds    [[host path, path in the image, writable], …]
     devices   host device nodes to let in     shm      size of /dev/shm in bytes
     mode      "user": a new user namespace maps the caller to uid:gid; "root": the caller is root and switches to them
 
@@ -121,9 +121,10 @@ def build_tree(spec: dict) -> None:  # type: ignore[type-arg]
     except OSError:
         # Inside a container whose /proc is partly covered the kernel allows no new one; the host's does as well here.
         mount("/proc", f"{root}/proc", None, MS_BIND | MS_REC)
-    for source, target in spec["binds"]:
+    for source, target, writable in spec["binds"]:
         place(source, root + target)
-        read_only(root + target)
+        if not writable:
+            read_only(root + target)
     read_only(root)
 
 

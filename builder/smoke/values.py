@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Any, Literal, Protocol
 
 from builder.matrix.values import RunLine
 from builder.names import Digest
-from builder.registry.values import Descriptor, Repository
+from builder.registry.values import Descriptor
 
 __all__ = [
     "Bind",
+    "Blobs",
     "CheckResult",
     "CheckVerdict",
     "Command",
@@ -74,11 +75,18 @@ class SmokeReport:
         return "passed" if verdicts == {"passed"} else "not-run"
 
 
+class Blobs(Protocol):
+    """Where layers are read from: a `Repository`, or what stands in for one."""
+
+    def read_blob(self, digest: Digest) -> Iterator[bytes]:
+        """The blob's bytes, verified while streaming."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunnableImage:
     """An image in a repository, with what its config says about running it."""
 
-    repository: Repository
+    repository: Blobs
     digest: Digest
     """Of the image manifest (never of an index)."""
     name: str
@@ -105,10 +113,11 @@ class RunnableImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bind:
-    """A host folder or file seen read-only inside the container."""
+    """A host folder or file seen inside the container, read-only unless it says otherwise."""
 
     source: Path
     target: str
+    writable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,11 +17,6 @@ from tests.audit.inside import Inside
 from tests.lock.indexes import Index, make_wheel, serving
 
 
-@pytest.fixture
-def builder(builder_environment: dict[str, str]) -> Inside:
-    return Inside(builder_environment)
-
-
 @pytest.mark.parametrize("place", ["registry", "layout"])
 def test_two_machines_push_and_a_third_judges_without_fetching(
     builder: Inside, tmp_path: Path, request: pytest.FixtureRequest, place: str

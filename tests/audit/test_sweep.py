@@ -44,11 +44,6 @@ def index() -> Iterator[Index]:
         yield served
 
 
-@pytest.fixture
-def builder(builder_environment: dict[str, str]) -> Inside:
-    return Inside(builder_environment)
-
-
 def lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a results file, each valid under its schema."""
     found = [json.loads(line) for line in path.read_text().splitlines()]

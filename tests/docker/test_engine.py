@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ import pytest
 
 from builder.errors import Refused
 from builder.events import SilentReporter
+from builder.image.base_layers import base_image
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker, DockerFailed
 from builder.image.oci import assemble
 from builder.image.values import ImagePlan
+from builder.pipeline.base_python import UnpackedBase
 from builder.registry.layout import Layout
+from builder.smoke.builtin import BuiltinRunner
 from builder.smoke.rootfs import open_layer, unpack_layer
 from builder.smoke.values import RunnableImage
 from builder.store import Store
 from tests.docker.conftest import open_repository
+from tests.image.plans import make_plan
 from tests.image.wheels import build_wheel
 from tests.smoke.images import opened
 
@@ -89,6 +94,39 @@ def test_both_engines_make_the_same_image(
     assert theirs.user == "10001:10001"
     assert theirs.env["PATH"] == "/opt/venv/bin:/base/bin"
     assert theirs.env["PRICE"] == '$5 and "more" \\n'
+
+
+def test_bytecode_is_the_same_whoever_compiles_it(
+    plan: ImagePlan, docker: Docker, store: Store, tmp_path: Path
+) -> None:
+    """The engine's build and the built-in one run the base's Python both."""
+    sources = b"def f(x):\n    return x in {'q', 'w', 'e', 'r'}\n"
+    wheels = [build_wheel(tmp_path, "sets", files={"sets.py": sources, "broken.py": b"1 +\n"})]
+    wheels += [path for path in plan.wheelhouse.files.values() if path.name.startswith("demo")]
+    project = plan.project.with_layers(bytecode=True)
+    compiling = make_plan(project, plan.lock.base, wheels, arch=plan.lock.arch, runtime=plan.runtime)
+    layout = Layout(tmp_path / "layout")
+    theirs = build(compiling, docker, store, layout)
+    base = partial(base_image, plan.lock.base, plan.lock.arch, store, SilentReporter(), open_repository=open_repository)
+    runner = BuiltinRunner(scratch=store.root / "tmp", reporter=SilentReporter())
+    with UnpackedBase(compiling.lock, base, runner) as python:
+        assemble(
+            compiling,
+            target=layout,
+            tag="oci",
+            store=store,
+            reporter=SilentReporter(),
+            open_repository=open_repository,
+            python=python,
+        )
+    made, expected = tree(theirs, tmp_path / "theirs"), tree(opened(layout, "oci"), tmp_path / "ours")
+    assert {path: told for path, told in made.items() if "opt/venv" in path} == {
+        path: told for path, told in expected.items() if "opt/venv" in path
+    }
+    compiled = {
+        Path(path).name.split(".")[0] for path in expected if path.startswith("opt/venv") and path.endswith(".pyc")
+    }
+    assert compiled == {"sets", "__init__"}
 
 
 def test_the_same_plan_gives_the_same_digest_again(

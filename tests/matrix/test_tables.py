@@ -217,7 +217,7 @@ def test_an_unknown_backend_has_a_hint() -> None:
         ('prefer = ["torch"]', 'prefer = "torch"', "prefer is not a list of texts"),
         ('"torch", "torchaudio"', '"torchaudio", "torch"', "packages are not sorted"),
         ("[runtime.run]", "[runtime.run]\ndevises = []", "did you mean 'devices'"),
-        ("[[labels]]", "[labels]", "labels is not an array of tables"),
+        ("[[indexes]]", "[indexes]", "indexes is not an array of tables"),
         ("[runtime.env]", "[[runtime.env]]", "env is not a table"),
         ("[[labels]]", "[[labels", "not TOML"),
     ],

@@ -34,7 +34,7 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX_RATIO = 1100
 """Deflate cannot expand more than 1032:1 (zlib.net, "Maximum Compression Factor"); a member above this is a lie."""
 _CHUNK = 1 << 20
-_RESIDENT = 16 << 20
+_RESIDENT = 4 << 20
 """Bytes of a wheel that stay mapped in at most, about; wheels have gigabytes."""
 
 

@@ -38,6 +38,12 @@ _OCI_ARCH: dict[Arch, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 def parse_backend(name: str) -> str:
     """`name` itself when matrices/ has such a backend; `BadInput` with the closest names otherwise."""
     known = resources.backends()
+    if name not in known and name in resources.platforms():
+        raise BadInput(
+            f"no image is built for {name}",
+            why=f"matrices/{name}/platform.toml: the facts known of it are shown and explained, and carry no image",
+            fix=f"see builder matrix explain --backend {name}",
+        )
     if name not in known:
         raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
     return name

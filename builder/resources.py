@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-__all__ = ["backends", "checks_dir", "dockerfiles_dir", "matrices_dir", "policies_dir"]
+__all__ = ["backends", "checks_dir", "dockerfiles_dir", "matrices_dir", "platforms", "policies_dir"]
 
 
 @cache
@@ -41,3 +41,8 @@ def policies_dir() -> Path:
 def backends() -> tuple[str, ...]:
     """Names of all backends, sorted: a backend is a folder of matrices/ that holds backend.toml."""
     return tuple(sorted(path.parent.name for path in matrices_dir().glob("*/backend.toml")))
+
+
+def platforms() -> tuple[str, ...]:
+    """Names of the folders of matrices/ that hold platform.toml, sorted: facts alone, from which no image is made."""
+    return tuple(sorted(path.parent.name for path in matrices_dir().glob("*/platform.toml")))

@@ -3,7 +3,7 @@
 Layout under the root (default: the user cache directory, or BUILDER_STORE):
 
     sha256/<2 hex>/<62 hex>      a blob, named by the digest of its bytes, never changed after it appears
-    derived/<kind>/<key>.json    facts computed from a blob, keyed by what they depend on
+    derived/<kind>/<key>.json    facts computed from a blob, keyed by what they depend on (.bin: other than JSON)
     tmp/                         files being written; renamed into place when complete and verified
     lock                         held, shared, by every command that uses the store; alone by the one that clears it
 
@@ -117,6 +117,11 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._fresh: set[Digest] = set()
+
+    def fresh(self, digest: Digest) -> bool:
+        """Whether this object stored the blob itself, so that its bytes were hashed a moment ago."""
+        return digest in self._fresh
 
     def path(self, digest: Digest) -> Path:
         """Where the blob is, or would be."""
@@ -182,6 +187,7 @@ class Store:
                 os.fsync(file.fileno())
             path.chmod(0o444)
             path.replace(target)
+        self._fresh.add(digest)
         return target
 
     def add_bytes(self, chunks: Iterable[bytes]) -> tuple[Digest, int]:
@@ -212,6 +218,41 @@ class Store:
     def put_derived(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
         """Remember a JSON object computed from blobs; the key must name everything it depends on, versions included."""
         write_atomic(self._derived_path(kind, key), json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+    def derived_bytes(self, kind: str, key: str) -> bytes | None:
+        """The bytes stored under (kind, key), or None. Whether they are whole is for their reader to check."""
+        try:
+            return self._derived_path(kind, key, "bin").read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put_derived_bytes(self, kind: str, key: str, data: bytes) -> None:
+        """Remember bytes computed from files; the key must name everything they depend on, versions included."""
+        write_atomic(self._derived_path(kind, key, "bin"), data)
+
+    def derived_files(self, kind: str, prefix: str = "") -> tuple[tuple[str, Path], ...]:
+        """(hash of the key, file) of the values of a kind whose hash begins so, by hash."""
+        folder = self._derived_path(kind, "").parent
+        return tuple((path.stem, path) for path in _listed(folder, f"{prefix}*.json"))
+
+    def take_derived(self, kind: str, name: str, data: bytes) -> bool:
+        """Keep a value that another store has under this hash of its key; False when there is one already.
+
+        It is not flushed: what a crash leaves damaged counts as absent.
+        """
+        if re.fullmatch(r"[0-9a-f]{64}", name) is None:
+            raise ValueError(f"bad name {name!r}")
+        path = self._derived_path(kind, "").parent / f"{name}.json"
+        if path.exists():
+            return False
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        return True
 
     def hold(self) -> None:
         """Keep everything in the store from being cleared as long as this object lives; waits while it is cleared.
@@ -254,10 +295,10 @@ class Store:
                     _remove(path)
         return tuple(Removed(name=str(path.relative_to(self.root)), size=size, why=why) for path, size, why in doomed)
 
-    def _derived_path(self, kind: str, key: str) -> Path:
+    def _derived_path(self, kind: str, key: str, form: str = "json") -> Path:
         if re.fullmatch(r"[a-z0-9-]+", kind) is None:
             raise ValueError(f"bad kind {kind!r}")
-        return self.root / "derived" / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+        return self.root / "derived" / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.{form}"
 
 
 def default_store(environ: Mapping[str, str]) -> Store:

@@ -15,7 +15,7 @@ import click
 from builder.cli.main import cli
 from builder.matrix import load_tables
 from builder.matrix.load import load_table_file
-from builder.matrix.pages import backend_page, index_page
+from builder.matrix.pages import backend_page, engines_page, index_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 WIDTH = 100
@@ -40,12 +40,13 @@ def generated() -> dict[Path, str]:
 
 
 def matrix_pages() -> dict[Path, str]:
-    """The tables as pages: one a backend, and an index with the common ones."""
+    """The tables as pages: one a backend, one with the engine kinds, and an index with the common ones."""
     tables = load_tables()
     common = tuple(load_table_file(path) for path in sorted((tables.root / "common").glob("*.toml")))
     folder = DOCS / "matrix"
     pages = {folder / f"{name}.md": backend_page(tables.backend(name)) for name in tables.names}
-    return {folder / "README.md": index_page(tables, common), **pages}
+    engines = tuple(load_table_file(path) for path in sorted((tables.root / "engines").glob("*.toml")))
+    return {folder / "README.md": index_page(tables, common), folder / "engines.md": engines_page(engines), **pages}
 
 
 def replace_section(text: str, name: str, body: str) -> str:

@@ -41,7 +41,11 @@ def test_a_command_says_of_itself_what_the_overview_says(name: str) -> None:
 def test_every_command_takes_the_shared_options(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    leaves = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    context = click.Context(command)
+    names = command.list_commands(context) if isinstance(command, click.Group) else []
+    found = [command.get_command(context, one) for one in names] if isinstance(command, click.Group) else []
+    subcommands = [one for one in found if one is not None]
+    leaves = [command, *subcommands] if command.params or not subcommands else subcommands
     for leaf in leaves:
         flags = {flag for parameter in leaf.params for flag in parameter.opts}
         assert {"--json", "--quiet", "--verbose", "--no-color", "--offline"} <= flags, leaf.name

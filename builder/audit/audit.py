@@ -14,12 +14,27 @@ from pathlib import Path
 
 from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
-from builder.audit.graph import InstalledFile, chains_of, installed_files, same_paths, same_sonames
+from builder.audit.graph import (
+    InstalledFile,
+    chains_of,
+    chains_to_findings,
+    installed_files,
+    roots_of,
+    same_paths,
+    same_sonames,
+)
 from builder.audit.judge import Claim, archs_of, claims_of, tokens_of
-from builder.audit.needs import absent_libraries
-from builder.audit.policy import AuditException, AuditPolicy, judge_wheel, load_audit_policy
-from builder.audit.tables import Tables, load_tables, load_translations
-from builder.audit.values import AuditReport, TargetAudit
+from builder.audit.needs import absent_libraries, other_majors
+from builder.audit.policy import (
+    AuditException,
+    AuditPolicy,
+    exception_uses,
+    judge_wheel,
+    load_audit_policy,
+    waived_between,
+)
+from builder.audit.tables import Tables, load_mends, load_tables, load_translations
+from builder.audit.values import AuditReport, Finding, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
 from builder.errors import BadInput, did_you_mean, where_path
 from builder.events import Reporter
@@ -36,12 +51,13 @@ __all__ = [
     "audit_lock",
     "audit_wheel",
     "audit_wheels",
+    "judged_facts",
     "judged_target",
     "load_rules",
     "provided_by",
 ]
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Raised when the same facts lead to another verdict."""
 
 
@@ -61,7 +77,7 @@ class Rules:
     @property
     def version(self) -> str:
         """Names tables and code together, e.g. `5.1-3f2a9c0b1d2e`; goes into reports."""
-        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}".encode())
+        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}{load_mends()!r}".encode())
         return f"{SCAN_VERSION}.{RULES_VERSION}-{hasher.hexdigest()[:12]}"
 
     def published_for(self, name: str) -> str | None:
@@ -88,8 +104,11 @@ def audit_wheel(
     exceptions: Iterable[AuditException] = (),
     translations: Iterable[str] = (),
     today: date | None = None,
+    record: bool = False,
 ) -> TargetAudit:
     """Audit one wheel file. `environment` is the target's marker environment (`builder.audit.environment`).
+
+    `record` holds every member's hash against RECORD too, which reads the wheel twice.
 
     `digest` is the file's, when the caller knows it (a store's blob); it is computed otherwise.
     Raises `BadInput` when the file is no wheel at all; damage that still lets it be read is a finding.
@@ -97,6 +116,32 @@ def audit_wheel(
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
     facts = rules.scanner.facts(path, filename, digest=digest, store=store)
+    if record:
+        facts = rules.scanner.recorded(facts, path, digest=digest, store=store)
+    return judged_facts(
+        facts,
+        digest,
+        backend=backend,
+        environment=environment,
+        rules=rules,
+        exceptions=exceptions,
+        translations=translations,
+        today=today,
+    )
+
+
+def judged_facts(
+    facts: WheelFacts,
+    digest: Digest,
+    *,
+    backend: str,
+    environment: Mapping[str, str],
+    rules: Rules,
+    exceptions: Iterable[AuditException] = (),
+    translations: Iterable[str] = (),
+    today: date | None = None,
+) -> TargetAudit:
+    """The audit of one wheel on its own, from what a scan saw: the wheel itself is not needed."""
     claims = claims_of(
         facts,
         tables=rules.tables,
@@ -118,6 +163,7 @@ def audit_wheels(
     exceptions: Iterable[AuditException] = (),
     translations: Iterable[str] = (),
     today: date | None = None,
+    record: bool = False,
 ) -> AuditReport:
     """Audit wheels on their own, as if each were locked alone; in the order given: (path, wheel file name)."""
     found = tuple(wheels)
@@ -138,6 +184,7 @@ def audit_wheels(
             exceptions=waived,
             translations=declared,
             today=today,
+            record=record,
         )
         advance(path.stat().st_size)
         return audit
@@ -145,7 +192,12 @@ def audit_wheels(
     total = sum(path.stat().st_size for path, _ in found)
     with reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance, _pool(jobs) as pool:
         targets = tuple(pool.map(one, found))
-    return AuditReport(backend=backend, targets=targets, policy=rules.version)
+    return AuditReport(
+        backend=backend,
+        targets=targets,
+        policy=rules.version,
+        exceptions=exception_uses(targets, (), waived, today),
+    )
 
 
 def audit_folder(
@@ -188,12 +240,15 @@ def audit_lock(
     exceptions: Iterable[AuditException] = (),
     translations: Iterable[str] = (),
     today: date | None = None,
+    all_chains: bool = False,
+    record: bool = False,
 ) -> AuditReport:
     """Audit every wheel of a lock, and what shows only between them. `files` maps wheel file names to paths
     (`Wheelhouse.files`).
 
     Requirements that the lock resolved away (an override, a variant without them) and extras nobody asked for are not
-    held against a wheel: the lock says what is installed. Chains come from the lock's edges.
+    held against a wheel: the lock says what is installed. Chains come from the lock's edges; with `all_chains`, every
+    way to a package with findings is told.
     """
     rules = load_rules()
     waived = tuple(exceptions)
@@ -205,6 +260,8 @@ def audit_lock(
     def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
         path = files[package.file]
         facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
+        if record:
+            facts = rules.scanner.recorded(facts, path, digest=package.sha256, store=store)
         claims = claims_of(
             facts, tables=rules.tables, packages=rules.packages, environment=environment, provided=provided
         )
@@ -229,9 +286,10 @@ def audit_lock(
     title = f"auditing {_count(len(lock.packages), 'wheel')} for {backend}"
     with reporter.task(title, total=total) as advance, _pool(jobs) as pool:
         results = tuple(pool.map(one, lock.packages))
-    between = (
+    between: tuple[Finding, ...] = (
         *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),
         *same_sonames((facts for facts, _, _ in results), chains, backend=backend),
+        *other_majors((facts for facts, _, _ in results), chains, backend=backend, tables=rules.tables),
         *absent_libraries(
             (facts for facts, _, _ in results),
             chains,
@@ -240,22 +298,31 @@ def audit_lock(
             plain_base=bool(lock.base.packages),
         ),
     )
+    between = waived_between(between, waived, today)
+    targets = tuple(audit for _, audit, _ in results)
     return AuditReport(
         backend=backend,
-        targets=tuple(audit for _, audit, _ in results),
+        targets=targets,
         graph_findings=between,
         policy=rules.version,
+        exceptions=exception_uses(targets, between, waived, today),
+        chains=chains_to_findings(
+            {package.name: package.requires for package in lock.packages}, roots_of(lock), targets, between
+        )
+        if all_chains
+        else {},
     )
 
 
 def provided_by(translations: Iterable[str], backend: str) -> dict[str, str]:
-    """Stem of a library to the declared layer that stands in for it, in images of `backend`.
+    """Stem of a library to the layer that stands in for it, in images of `backend`: those declared, and those that the
+    backend's own toolkit always is.
 
     `BadInput` for a name that is not in the table, or is there for other backends.
     """
     known = {row.name: row for row in load_translations()}
     found: dict[str, str] = {}
-    for name in translations:
+    for name in (*(row.name for row in known.values() if row.always and row.backend == backend), *translations):
         row = known.get(name)
         if row is None or row.backend != backend:
             raise BadInput(

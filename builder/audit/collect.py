@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from builder.audit.elf import MAGIC, BrokenElf, parse_header
-from builder.audit.facts import DeviceCode, ElfFacts, MemberFact, PythonUse
-from builder.audit.nested import ARCHIVE_LIMIT, MARK, BadArchive, archive_kind, inner_files, text_payloads
+from builder.audit.facts import DeviceCode, ElfFacts, MemberFact, PythonUse, device_backends
+from builder.audit.nested import (
+    ARCHIVE_LIMIT,
+    MARK,
+    BadArchive,
+    MemoryFile,
+    archive_kind,
+    has_archive_behind,
+    inner_files,
+    text_payloads,
+)
+from builder.audit.payloads import python_payloads
 from builder.audit.python_source import PythonScanner
-from builder.audit.scan import ElfScanner, device_target
+from builder.audit.python_tree import PythonTree
+from builder.audit.scan import ElfScanner, Inner, device_target
 from builder.audit.tables import Tables
 
 __all__ = ["Collector", "SeenFile"]
@@ -24,7 +36,23 @@ _KERNEL = 6
 """Capability of kernels for OpenCL (SPIR-V specification, "Capability")."""
 _ELF_TEXT = b"f0VMRg"
 _AR_MAGIC = b"!<arch>\n"
-_DEVICE_OWNERS = {"cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}
+_OTHER_SYSTEMS = (b"MZ", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+"""Files for Windows and macOS, which nothing on Linux loads."""
+_PICTURES = (
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"GIF8",
+    b"RIFF",
+    b"OggS",
+    b"%PDF",
+    b"\0\1\0\0",
+    b"OTTO",
+    b"wOF",
+    b"\xde\x12\x04\x95",
+)
+"""Pictures, sounds, fonts, message catalogues: nothing hides there that anybody could load as it is."""
+_PTX = re.compile(rb"(?:\s*//[^\n]*\n|\s)*\.version\s+\d")
+_PTX_TARGET = re.compile(rb"\.target\s+sm_(\d+[af]?)")
 
 
 class SeenFile(Protocol):
@@ -79,15 +107,54 @@ class Collector:
         head = file.head(_HEAD)
         if head.startswith(MAGIC) and self._elf(file, head):
             self._by_name(file)
+        elif head.startswith(b"#!") or file.name.endswith((".py", ".pyw", ".pth")):
+            self._source(file)
+        elif file.name.endswith(".pyc"):
+            self.python += self._python.compiled_uses(file.name, b"".join(file.stream()))
+        else:
+            self._other(file, head)
+
+    def _source(self, file: SeenFile) -> None:
+        """Python, or a script whose end may be anything."""
+        data = b"".join(file.stream())
+        code = data
+        if file.name.endswith(".pth"):  # lines that begin with import run when Python starts (site module)
+            code = b"\n".join(line for line in data.splitlines() if line.startswith((b"import ", b"import\t")))
+        tree = PythonTree(code)
+        self.python += self._python.uses(file.name, code, tree)
+        if MARK in file.name:
             return
-        if file.name.endswith((".py", ".pyi")) or head.startswith(b"#!"):
-            if not file.name.endswith(".pyi"):
-                source = b"".join(file.stream())
-                self.python += self._python.uses(file.name, source)
-                self._payloads(file, source)
+        if data.startswith(b"#!") and (b"\0" in data or has_archive_behind(data)):
+            if has_archive_behind(data):
+                self._archive(file, "zip")
+            else:
+                self._search(file)
             return
-        if head.startswith(_ELF_TEXT) and file.size <= ARCHIVE_LIMIT:
-            self._payloads(file, b"".join(file.stream()))
+        for payload in text_payloads(file.name, data):
+            self.look(payload)
+        for number, found in enumerate(python_payloads(code, tree)):
+            self._payload(f"{file.name}{MARK}line-{found.line}.{number}", found.data)
+
+    def _payload(self, name: str, data: bytes) -> None:
+        """Bytes that a source spells out: a library, something packed, or more source."""
+        kind = archive_kind(data[:_HEAD])
+        if data.startswith(MAGIC):
+            self.look(MemoryFile(name, data))
+        elif kind is not None:
+            try:
+                for inner in inner_files(name, data, kind):
+                    text = not inner.data.startswith(MAGIC) and b"\0" not in inner.data[:_HEAD]
+                    self.look(MemoryFile(f"{inner.name}.py", inner.data) if text else inner)
+            except BadArchive:
+                return  # a text that happens to begin like an archive
+        elif b"\0" not in data:
+            self.look(MemoryFile(f"{name}.py", data))
+
+    def _other(self, file: SeenFile, head: bytes) -> None:
+        """Neither an ELF file nor Python."""
+        if head.startswith(_ELF_TEXT) and file.size <= ARCHIVE_LIMIT and MARK not in file.name:
+            for payload in text_payloads(file.name, b"".join(file.stream())):
+                self.look(payload)
             return
         kind = archive_kind(head)
         if kind is not None and MARK not in file.name:
@@ -96,10 +163,18 @@ class Collector:
         if head.startswith(_SPIRV):
             self._spirv(file)
             return
-        if self._by_name(file, archive=head.startswith(_AR_MAGIC)):
+        if head.startswith(_OTHER_SYSTEMS):
+            return
+        named = self._by_name(file)
+        if not named and _PTX.match(head):
+            code = DeviceCode(kind="ptx", targets=_ptx_target(next(iter(file.stream()), b"")), offset=0, count=1)
+            self.found.append(MemberFact(path=file.name, kind="device-file", backend="cuda", device=code))
+            return
+        if (b"\0" in head or head.startswith(_AR_MAGIC)) and not head.startswith(_PICTURES):
+            self._search(file, named=named)
             return
         library = self._tables.library(file.name)
-        if library is not None:
+        if library is not None and not named:
             self.found.append(
                 MemberFact(
                     path=file.name,
@@ -109,10 +184,18 @@ class Collector:
                 )
             )
 
-    def _payloads(self, file: SeenFile, text: bytes) -> None:
+    def _search(self, file: SeenFile, *, named: bool = False) -> None:
+        """Device code and libraries anywhere in a file of no known kind."""
+        codes, inner = self._scanner.inside(file.size, file.stream())
+        for code in codes:
+            for backend in device_backends(code):
+                self.found.append(MemberFact(path=file.name, kind="device-file", backend=backend, device=code))
         if MARK not in file.name:
-            for payload in text_payloads(file.name, text):
-                self.look(payload)
+            for at, data in inner:
+                self.look(MemoryFile(f"{file.name}{MARK}elf-at-{at}", data))
+        library = self._tables.library(file.name)
+        if library is not None and not named and not codes and not inner:
+            self.found.append(MemberFact(path=file.name, kind="not-elf", backend=library.backend, detail="no ELF file"))
 
     def _archive(self, file: SeenFile, kind: str) -> None:
         """The files of an archive among the members, as files that somebody must unpack first."""
@@ -147,22 +230,28 @@ class Collector:
             return True
         device = device_target(header, self._tables)
         if device is None:
-            facts = self._scanner.scan(file.name, file.size, file.stream)
+            inner: list[Inner] = []
+            facts = self._scanner.scan(file.name, file.size, file.stream, inner=inner)
             self.elf.append(replace(facts, crc32=file.crc32()))
+            if MARK not in file.name:
+                for at, data in inner:
+                    self.look(MemoryFile(f"{file.name}{MARK}elf-at-{at}", data))
             return True
         kind, target = device
         code = DeviceCode(kind=kind, targets=(target,) if target else (), offset=0, count=1)
-        self.found.append(MemberFact(path=file.name, kind="device-file", backend=_DEVICE_OWNERS[kind], device=code))
+        backend = device_backends(code)[0]
+        self.found.append(MemberFact(path=file.name, kind="device-file", backend=backend, device=code))
         return True
 
-    def _by_name(self, file: SeenFile, *, archive: bool = False) -> bool:
-        """Facts that follow from the file's name, with device code where the format tells."""
+    def _by_name(self, file: SeenFile) -> bool:
+        """Facts that follow from the file's name."""
         matched = False
         for rule in self._tables.member_rules(file.name):
             matched = True
-            codes: Iterable[DeviceCode | None] = (None,)
-            if archive:
-                codes = self._scanner.archive_device(file.size, file.stream()) or (None,)
-            for code in codes:
-                self.found.append(MemberFact(path=file.name, kind=rule.kind, backend=rule.backend, device=code))
+            self.found.append(MemberFact(path=file.name, kind=rule.kind, backend=rule.backend))
         return matched
+
+
+def _ptx_target(text: bytes) -> tuple[str, ...]:
+    match = _PTX_TARGET.search(text)
+    return (f"compute_{match[1].decode()}",) if match else ()

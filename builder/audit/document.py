@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from builder.audit.compare import Comparison, Profile
-from builder.audit.values import AuditReport, Finding, TargetAudit
+from builder.audit.values import AuditReport, ExceptionUse, Finding, TargetAudit
 
-__all__ = ["audit_document", "comparison_document", "finding_document"]
+__all__ = ["audit_document", "comparison_document", "finding_document", "target_document"]
 
 
 def audit_document(report: AuditReport) -> dict[str, Any]:
@@ -17,8 +17,28 @@ def audit_document(report: AuditReport) -> dict[str, Any]:
         "verdict": report.level,
         "backend": report.backend,
         "policy": report.policy,
-        "targets": [_target(target) for target in report.targets],
+        "targets": [target_document(target) for target in report.targets],
         "findings": [finding_document(finding) for finding in report.graph_findings],
+        "exceptions": [_exception(use) for use in report.exceptions],
+        **({"chains": _chains(report)} if report.chains else {}),
+    }
+
+
+def _exception(use: ExceptionUse) -> dict[str, Any]:
+    return {
+        "package": use.exception.package,
+        "rule": use.exception.rule,
+        "reason": use.exception.reason,
+        "expires": use.exception.expires.isoformat(),
+        "state": use.state,
+        "findings": use.findings,
+    }
+
+
+def _chains(report: AuditReport) -> dict[str, Any]:
+    return {
+        name: {"ways": [list(way) for way in chains.ways], "more": chains.more}
+        for name, chains in report.chains.items()
     }
 
 
@@ -52,7 +72,8 @@ def _profile(profile: Profile | None) -> dict[str, Any] | None:
     return {"version": profile.version, "file": profile.file, "level": profile.level}
 
 
-def _target(target: TargetAudit) -> dict[str, Any]:
+def target_document(target: TargetAudit) -> dict[str, Any]:
+    """One wheel, as reports and lines of results show it."""
     return {
         "name": target.name,
         "version": target.version,

@@ -21,6 +21,7 @@ __all__ = [
     "EM_AMDGPU",
     "EM_ASCEND",
     "EM_CUDA",
+    "EM_INTELGT",
     "EM_X86_64",
     "MAGIC",
     "BrokenElf",
@@ -44,6 +45,8 @@ EM_X86_64 = 62
 EM_AARCH64 = 183
 EM_CUDA = 190
 EM_AMDGPU = 224
+EM_INTELGT = 205
+"""Intel's GPUs ("zebin", ELF registry of machine numbers)."""
 EM_ASCEND = 0x1029
 """Ascend AI-core objects (read from the kernels of torch_npu and vllm_ascend)."""
 
@@ -56,6 +59,7 @@ _MACHINES = {
     EM_X86_64: "x86_64",
     EM_AARCH64: "aarch64",
     EM_CUDA: "cuda",
+    EM_INTELGT: "intelgt",
     EM_AMDGPU: "amdgpu",
     243: "riscv64",
     247: "bpf",
@@ -331,7 +335,7 @@ class _Dynamic:
         self._load_strings()
         needs, names = self._version_needs()
         defs, own = self._version_defs()
-        flags = self._first(_DT_FLAGS_1) or 0
+        flags = self._value(_DT_FLAGS_1) or 0
         return ElfFile(
             header=self._header,
             segments=self._segments,
@@ -348,16 +352,19 @@ class _Dynamic:
             pie=self._header.type == "shared" and (interp is not None or bool(flags & _DF_1_PIE)),
             strtab=self._strtab,
             symtab=self._symbol_table(),
-            versym=self._offset(self._first(_DT_VERSYM)),
+            versym=self._offset(self._value(_DT_VERSYM)),
             version_names={**names, **own},
             faults=tuple(self._faults),
         )
 
     def _dynamic(self) -> dict[int, list[int]]:
         tags: dict[int, list[int]] = {}
-        place = next(((s.offset, s.filesz) for s in self._segments if s.type == PT_DYNAMIC), None)
-        if place is None:
+        dynamic = [segment for segment in self._segments if segment.type == PT_DYNAMIC and segment.filesz]
+        if not dynamic:
             return tags
+        # As glibc's loader does (elf/dl-load.c): the last one counts, by its address; p_offset is not looked at.
+        offset = self._offset(dynamic[-1].vaddr)
+        place = dynamic[-1].offset if offset is None else offset, dynamic[-1].filesz
         entry = struct.Struct(self._order + ("qQ" if self._header.bits == 64 else "iI"))
         data = self._read(place[0], min(place[1], _MAX_DYNAMIC * entry.size))
         if len(data) < min(place[1], entry.size):
@@ -378,12 +385,13 @@ class _Dynamic:
                 return vaddr - segment.vaddr + segment.offset
         return None
 
-    def _first(self, tag: int) -> int | None:
+    def _value(self, tag: int) -> int | None:
+        """The value of a tag; of several the last, which is the one that the loader keeps."""
         values = self._tags.get(tag)
-        return values[0] if values else None
+        return values[-1] if values else None
 
     def _load_strings(self) -> None:
-        address, size = self._first(_DT_STRTAB), self._first(_DT_STRSZ)
+        address, size = self._value(_DT_STRTAB), self._value(_DT_STRSZ)
         if address is None:
             if self._tags:
                 self._faults.append("dynamic section without a string table")
@@ -396,10 +404,12 @@ class _Dynamic:
         self._strtab = (offset, size)
 
     def _string(self, index: int) -> str | None:
-        if self._strtab is None or index >= self._strtab[1]:
+        if self._strtab is None:
             self._faults.append(f"name at {index} lies outside the dynamic string table")
             return None
-        data = self._read(self._strtab[0] + index, min(_MAX_NAME, self._strtab[1] - index))
+        if index >= self._strtab[1]:  # the loader reads it all the same
+            self._faults.append(f"name at {index} lies behind the stated end of the dynamic string table")
+        data = self._read(self._strtab[0] + index, _MAX_NAME) if index < _MAX_STRTAB else b""
         if not data:
             self._faults.append(f"name at {index} lies beyond the end of the file")
             return None
@@ -410,7 +420,7 @@ class _Dynamic:
         return tuple(name for name in names if name is not None)
 
     def _one(self, tag: int) -> str | None:
-        value = self._first(tag)
+        value = self._value(tag)
         return None if value is None else self._string(value)
 
     def _version_needs(self) -> tuple[dict[str, tuple[str, ...]], dict[int, tuple[str, str]]]:
@@ -454,7 +464,7 @@ class _Dynamic:
 
     def _chain(self, table: int, number: int, layout: str, *, next_field: int) -> Iterator[int]:
         """File offsets of the linked records of a version table."""
-        address = self._first(table)
+        address = self._value(table)
         if address is None:
             return
         at = self._offset(address)
@@ -462,7 +472,7 @@ class _Dynamic:
             self._faults.append(f"version table at address {address:#x} is not in the file")
             return
         size = struct.calcsize(self._order + layout)
-        for _ in range(min(self._first(number) or _MAX_CHAIN, _MAX_CHAIN)):
+        for _ in range(min(self._value(number) or _MAX_CHAIN, _MAX_CHAIN)):
             data = self._exact(at, size)
             if len(data) < size:
                 self._faults.append(f"version table ends beyond the file (offset {at})")
@@ -477,7 +487,7 @@ class _Dynamic:
         return self._read(offset, size)
 
     def _symbol_table(self) -> tuple[int, int] | None:
-        offset = self._offset(self._first(_DT_SYMTAB))
+        offset = self._offset(self._value(_DT_SYMTAB))
         if offset is None:
             return None
         count = self._symbol_count()
@@ -485,12 +495,12 @@ class _Dynamic:
 
     def _symbol_count(self) -> int | None:
         """Number of dynamic symbols, which only the hash tables tell (gabi, "Hash Table"; GNU hash by its chains)."""
-        at = self._offset(self._first(_DT_HASH))
+        at = self._offset(self._value(_DT_HASH))
         if at is not None:
             data = self._exact(at, 8)
             if len(data) == 8:
                 return int(struct.unpack(self._order + "II", data)[1])
-        at = self._offset(self._first(_DT_GNU_HASH))
+        at = self._offset(self._value(_DT_GNU_HASH))
         if at is None:
             return None
         data = self._exact(at, 16)

@@ -16,13 +16,16 @@ __all__ = [
     "MemberFact",
     "PythonUse",
     "WheelFacts",
+    "device_backends",
     "elf_from_json",
     "member_from_json",
 ]
 
-DeviceKind = Literal["fatbin", "cubin", "bundle", "compressed-bundle", "amdgpu", "ascend", "spirv"]
+DeviceKind = Literal[
+    "fatbin", "cubin", "ptx", "bundle", "compressed-bundle", "offload-binary", "amdgpu", "ascend", "intelgt", "spirv"
+]
 
-How = Literal["call", "link", "listed"]
+How = Literal["call", "tried", "link", "listed", "computed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +40,22 @@ class DeviceCode:
     count: int
     detail: str = ""
     """Compression, relocatable code, damage."""
+
+
+_KIND_BACKENDS = {"fatbin": "cuda", "cubin": "cuda", "ptx": "cuda", "amdgpu": "rocm", "ascend": "npu", "intelgt": "xpu"}
+_TARGET_BACKENDS = {
+    "sm": "cuda", "compute": "cuda", "nvptx": "cuda", "nvptx64": "cuda", "amdgcn": "rocm", "spir64": "xpu",
+    "spirv64": "xpu", "spirv": "xpu", "mtgpu": "musa",
+}  # fmt: skip
+
+
+def device_backends(code: DeviceCode) -> tuple[str, ...]:
+    """Whose devices the programs are for, sorted."""
+    if code.kind in _KIND_BACKENDS:
+        return (_KIND_BACKENDS[code.kind],)
+    words = (target.split("_", 1)[0] for target in code.targets)
+    found = {"rocm" if word.startswith("gfx") else _TARGET_BACKENDS.get(word, "") for word in words} - {""}
+    return tuple(sorted(found)) or ("rocm",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +75,10 @@ class ApiUse:
     defined: tuple[str, ...]
     undefined: tuple[str, ...]
     """Undefined and not weak: somebody must define them when the file is loaded."""
+    also_defined: int = 0
+    """Number of other functions it defines that begin like the vendor's."""
+    also_undefined: tuple[str, ...] = ()
+    """Other functions, undefined and not weak, that begin like the vendor's; the first few."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,11 +106,15 @@ class ElfFacts:
     """Defines PyInit_…: `import` loads it."""
     exec_stack: bool | None = None
     can_dlopen: bool = False
-    """Imports dlopen or dlmopen."""
+    """Imports dlopen or another function that opens a library by its name."""
+    loads_from_python: bool = False
+    """Has the name of ctypes' loader among its constants: Python compiled to C."""
     names: int = 0
     """String constants that are nothing but a library's file name, any vendor's or none's."""
     dlopen: tuple[DlopenName, ...] = ()
     """Vendor libraries among its string constants, outside symbol names and DT_NEEDED."""
+    parts: tuple[str, ...] = ()
+    """Constants from which names of libraries are put together: an ending, a pattern for printf."""
     words: tuple[DlopenName, ...] = ()
     """Strings that contain a vendor library's name among other text: a mere mention."""
     static: tuple[tuple[str, int], ...] = ()
@@ -109,8 +136,10 @@ class PythonUse:
     name: str
     line: int
     how: How
-    """call: argument of CDLL, dlopen, find_library …; link: a linker flag for code compiled at run time; listed: a
-    string constant in a file that loads libraries by names kept elsewhere."""
+    """call: argument of CDLL, dlopen, find_library …; tried: the same by a name kept elsewhere, in a try statement that
+    goes on without it; link: a linker flag for code compiled at run time; listed: a
+    string constant in a file that loads libraries by names kept elsewhere; computed: the argument of a call, as it is
+    written, whose value is made at run time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +148,8 @@ class MemberFact:
 
     path: str
     kind: str
-    """device-file, vendor-tool, vendor-archive, device-source, bitcode, symlink, not-elf (named like a library)."""
+    """device-file, vendor-tool, vendor-archive, device-source, bitcode, symlink, not-elf (named like a library),
+    other-system (for Windows or macOS)."""
     backend: str
     detail: str = ""
     device: DeviceCode | None = None
@@ -170,6 +200,10 @@ def _device(item: Mapping[str, Any]) -> DeviceCode:
     return DeviceCode(**{**item, "targets": tuple(item["targets"])})
 
 
+def _api_use(entry: Mapping[str, Any]) -> ApiUse:
+    return ApiUse(**entry)
+
+
 def member_from_json(item: Mapping[str, Any]) -> MemberFact:
     """One member as `dataclasses.asdict` wrote it."""
     return MemberFact(**{**item, "device": _device(item["device"]) if item["device"] else None})
@@ -183,7 +217,7 @@ def elf_from_json(item: Mapping[str, Any]) -> ElfFacts:
     value["words"] = tuple(DlopenName(**entry) for entry in item["words"])
     value["static"] = tuple((entry[0], entry[1]) for entry in item["static"])
     value["api"] = tuple(
-        ApiUse(library=entry["library"], defined=tuple(entry["defined"]), undefined=tuple(entry["undefined"]))
+        _api_use({key: tuple(item) if isinstance(item, list) else item for key, item in entry.items()})
         for entry in item["api"]
     )
     value["device"] = tuple(_device(entry) for entry in item["device"])

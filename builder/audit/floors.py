@@ -1,4 +1,4 @@
-"""The oldest C and C++ libraries that a wheel's files load with, by the symbol versions they ask for."""
+"""The oldest libraries of a system that a wheel's files load with, by the symbol versions they ask for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from builder.audit.facts import ElfFacts
 
 __all__ = ["FAMILIES", "symbol_floors", "version_key"]
 
-FAMILIES = ("GLIBC", "GLIBCXX", "CXXABI")
-_VERSION = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)")
+FAMILIES = ("GLIBC", "GLIBCXX", "CXXABI", "GCC", "ZLIB", "LIBATOMIC")
+"""Families of symbol versions that the manylinux policies know."""
+_VERSION = re.compile(rf"({'|'.join(FAMILIES)})_(\d+(?:\.\d+)*)")
+_MARKS = {"GLIBC_ABI_DT_RELR": ("GLIBC", "2.36")}
+"""Versions that a linker asks for although no symbol has them: packed relative relocations (glibc 2.36 NEWS)."""
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -19,15 +22,15 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def symbol_floors(files: Iterable[ElfFacts]) -> dict[str, tuple[str, str]]:
-    """Family (`GLIBC`, `GLIBCXX`, `CXXABI`) to the highest version asked for and the first file that asks for it."""
+    """Family (`GLIBC`, `GLIBCXX`, …) to the highest version asked for and the first file that asks for it."""
     found: dict[str, tuple[str, str]] = {}
     for elf in files:
         for names in elf.version_needs.values():
             for name in names:
                 match = _VERSION.fullmatch(name)
-                if match is None:
+                if match is None and name not in _MARKS:
                     continue
-                family, version = match[1], match[2]
+                family, version = (match[1], match[2]) if match else _MARKS[name]
                 if family not in found or version_key(version) > version_key(found[family][0]):
                     found[family] = (version, elf.path)
     return {family: found[family] for family in FAMILIES if family in found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,13 +11,26 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.audit.facts import WheelFacts
-from builder.audit.values import Finding
+from builder.audit.values import Chains, Finding, TargetAudit
 from builder.lock.values import Lock
 from builder.wheels.archive import WheelArchive
 
-__all__ = ["InstalledFile", "chains_of", "installed_files", "same_paths", "same_sonames", "shortest_chains"]
+__all__ = [
+    "InstalledFile",
+    "all_chains",
+    "chains_of",
+    "chains_to_findings",
+    "installed_files",
+    "roots_of",
+    "same_paths",
+    "same_sonames",
+    "shortest_chains",
+]
 
 _SHOWN = 5
+_MOST_CHAINS = 50
+_MOST_STEPS = 20_000
+"""Partial ways looked at for one package: graphs with many cycles have more ways than anybody can list."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,16 +44,21 @@ class InstalledFile:
 
 def chains_of(lock: Lock) -> dict[str, tuple[str, ...]]:
     """Package to the shortest way to it: names, a project requirement first; packages nobody asked for are absent."""
-    requires = {package.name: package.requires for package in lock.packages}
+    return shortest_chains({package.name: package.requires for package in lock.packages}, roots_of(lock))
+
+
+def roots_of(lock: Lock) -> tuple[str, ...]:
+    """The project's requirements that are locked, by normalised name, each once."""
+    locked = {package.name for package in lock.packages}
     roots: list[str] = []
     for line in lock.requirements:
         try:
             name = canonicalize_name(Requirement(line).name)
         except InvalidRequirement:
             continue
-        if name in requires:
+        if name in locked:
             roots.append(name)
-    return shortest_chains(requires, roots)
+    return tuple(dict.fromkeys(roots))
 
 
 def shortest_chains(requires: Mapping[str, Iterable[str]], roots: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -53,6 +72,67 @@ def shortest_chains(requires: Mapping[str, Iterable[str]], roots: Iterable[str])
         found[chain[-1]] = chain
         queue.extend((*chain, name) for name in sorted(requires.get(chain[-1], ())) if name not in found)
     return found
+
+
+def all_chains(
+    requires: Mapping[str, Iterable[str]],
+    roots: Iterable[str],
+    name: str,
+    *,
+    most: int = _MOST_CHAINS,
+    steps: int = _MOST_STEPS,
+) -> Chains:
+    """Every way to a package that visits nothing twice, shortest first and by name among equals.
+
+    Only what leads to it is walked, best first by the length a way will have at least; it ends after `most` ways or
+    `steps` partial ones, and says so.
+    """
+    left = _distances(requires, name)
+    heap: list[tuple[int, tuple[str, ...]]] = [
+        (left[root] + 1, (root,)) for root in dict.fromkeys(roots) if root in left
+    ]
+    heapq.heapify(heap)
+    ways: list[tuple[str, ...]] = []
+    while heap and len(ways) < most and steps > 0:
+        steps -= 1
+        _, way = heapq.heappop(heap)
+        if way[-1] == name:
+            ways.append(way)
+            continue
+        for step in set(requires.get(way[-1], ())):
+            if step in left and step not in way:
+                heapq.heappush(heap, (len(way) + 1 + left[step], (*way, step)))
+    return Chains(ways=tuple(ways), more=bool(heap))
+
+
+def _distances(requires: Mapping[str, Iterable[str]], name: str) -> dict[str, int]:
+    """How many steps from each package to `name` at least; what does not lead there is absent."""
+    asked_by: dict[str, list[str]] = {}
+    for package, names in requires.items():
+        for other in names:
+            asked_by.setdefault(other, []).append(package)
+    found = {name: 0}
+    queue = deque([name])
+    while queue:
+        at = queue.popleft()
+        for package in asked_by.get(at, ()):
+            if package not in found:
+                found[package] = found[at] + 1
+                queue.append(package)
+    return found
+
+
+def chains_to_findings(
+    requires: Mapping[str, Iterable[str]],
+    roots: Iterable[str],
+    targets: Iterable[TargetAudit],
+    between: Iterable[Finding],
+) -> dict[str, Chains]:
+    """Package with a finding above a note to every way to it."""
+    dirty = {target.name for target in targets if any(finding.severity != "info" for finding in target.findings)}
+    dirty |= {finding.chain[-1] for finding in between if finding.chain and finding.severity != "info"}
+    starts = tuple(roots)
+    return {name: all_chains(requires, starts, name) for name in sorted(dirty)}
 
 
 def installed_files(archive: WheelArchive) -> tuple[InstalledFile, ...]:

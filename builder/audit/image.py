@@ -6,10 +6,14 @@ What is installed is judged, wherever it came from: a wheel, a package of the sy
 from __future__ import annotations
 
 import csv
+import json
 import posixpath
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Any
 
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
@@ -18,19 +22,22 @@ from packaging.utils import canonicalize_name
 from builder.audit.audit import Rules, judged_target, load_rules, provided_by
 from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
-from builder.audit.graph import same_sonames, shortest_chains
+from builder.audit.graph import chains_to_findings, same_sonames, shortest_chains
 from builder.audit.judge import applies, claims_of
 from builder.audit.layers import Held, LayerFacts, merged, read_layer
-from builder.audit.policy import AuditException
+from builder.audit.policy import AuditException, exception_uses, waived_between
 from builder.audit.values import AuditReport, TargetAudit
-from builder.errors import BadInput, Refused
+from builder.errors import BadInput, CannotTell, Refused
 from builder.events import Reporter
-from builder.names import Arch, Digest, Platform
+from builder.names import ARCHES, Arch, Digest, Platform
 from builder.registry.manifests import IMAGE_TYPES, parse_manifest, pointed_manifests
 from builder.registry.values import Descriptor, Repository
 from builder.store import Store
 
 __all__ = ["audit_image"]
+
+_VERSIONED = re.compile(r"/(?:python|pypy)(\d+\.\d+)/(?:site|dist)-packages(?:/|$)")
+_INTERPRETER = re.compile(r"/bin/python(3\.\d+)$")
 
 REST = "files-outside-packages"
 """Target name for what no distribution owns: the base, the system's packages, the application."""
@@ -60,22 +67,24 @@ def audit_image(
     digest: Digest,
     *,
     backend: str,
-    python: str,
-    arch: Arch,
+    python: str | None,
+    arch: Arch | None,
     store: Store,
     reporter: Reporter,
     exceptions: Iterable[AuditException] = (),
     translations: Iterable[str] = (),
     today: date | None = None,
     rules: Rules | None = None,
+    all_chains: bool = False,
 ) -> AuditReport:
-    """Audit the image for `arch` under a digest: one target for each installed distribution, one for all other files.
+    """Audit the image under a digest: one target for each installed distribution, one for all other files.
 
-    Requirements count only when what they name is installed. `python` decides markers. Layers read before come from
-    the store.
+    Of an index, the image for `arch` is audited (None: the only one, else x86_64). `python` decides markers; without
+    it, the folder that a distribution is installed in says which, or the interpreter that the image has. Requirements
+    count only when what they name is installed. Layers read before come from the store.
     """
     rules = rules or load_rules()
-    manifest, descriptors = _layers(repository, digest, arch)
+    manifest, descriptors, arch = _layers(repository, digest, arch)
     total = sum(layer.size for layer in descriptors)
     with reporter.task(f"reading {len(descriptors)} layers", total=total) as advance:
         layers = tuple(
@@ -83,8 +92,11 @@ def audit_image(
         )
     held = merged(layers)
     found = tuple(_distributions(layers, held))
-    environment = marker_environment(python, arch)
-    chains = _chains(found, environment)
+    pythons = [python] * len(found) if python else list(_pythons(found, held))
+    environments = [marker_environment(version, arch) for version in pythons]
+    edges = _edges(found, environments)
+    roots = _roots(edges)
+    chains = shortest_chains(edges, roots)
     waived = tuple(exceptions)
     provided = provided_by(translations, backend)
     present = {item.name for item in found}
@@ -92,7 +104,9 @@ def audit_image(
     owned = frozenset(path for item in found for path in item.files)
     facts.append(_rest(layers, held, owned))
     targets: list[TargetAudit] = []
-    for wheel, item in zip(facts, (*found, None), strict=True):
+    # What no distribution owns requires nothing, so no marker asks for its Python.
+    environments.append(marker_environment(python or "3", arch))
+    for wheel, item, environment in zip(facts, (*found, None), environments, strict=True):
         claims = claims_of(
             wheel, tables=rules.tables, packages=rules.packages, environment=environment, provided=provided
         )
@@ -107,23 +121,45 @@ def audit_image(
             today=today,
         )
         targets.append(replace(target, file=f"/{item.folder}" if item else str(digest)))
+    between = waived_between(same_sonames(facts[:-1], chains, backend=backend), waived, today)
     return AuditReport(
         backend=backend,
         targets=tuple(targets),
-        graph_findings=same_sonames(facts[:-1], chains, backend=backend),
+        graph_findings=between,
         policy=rules.version,
+        exceptions=exception_uses(targets, between, waived, today),
+        chains=chains_to_findings(edges, roots, targets, between) if all_chains else {},
     )
 
 
-def _layers(repository: Repository, digest: Digest, arch: Arch) -> tuple[Digest, tuple[Descriptor, ...]]:
-    """Digest and layers of the image itself, lowest first; of an index, the entry for `arch`."""
+def _pythons(found: Sequence[_Installed], held: Mapping[str, Held]) -> Iterator[str]:
+    """`3.11` for each distribution: of the folder it lies in, else of the image's one interpreter, else what most of
+    the others lie in. `CannotTell` when a marker asks and nothing says.
+    """
+    named = [match[1] if (match := _VERSIONED.search(f"/{item.site}")) else "" for item in found]
+    there = sorted({match[1] for path in held if (match := _INTERPRETER.search(f"/{path}"))})
+    usual = Counter(version for version in named if version).most_common(1)
+    other = there[0] if len(there) == 1 else usual[0][0] if usual else ""
+    for item, version in zip(found, named, strict=True):
+        if not version and not other and any("python" in line.partition(";")[2] for line in item.requires):
+            raise CannotTell(
+                f"which Python imports {item.name} from /{item.site}?",
+                why=f"the image has {' and '.join(there) or 'none that its files tell of'}",
+                fix="add --python",
+            )
+        yield version or other or "3"
+
+
+def _layers(repository: Repository, digest: Digest, arch: Arch | None) -> tuple[Digest, tuple[Descriptor, ...], Arch]:
+    """Digest, layers (lowest first) and processor of the image itself; of an index, of its entry for `arch`."""
     manifest = repository.manifest(digest)
     if manifest is None:
         raise BadInput(f"there is no image {digest}", fix="build or push it first")
     entries = pointed_manifests(manifest)
     if entries:
-        wanted = Platform(arch).oci_arch
-        entry = next((entry for entry in entries if (entry.platform or {}).get("architecture") == wanted), None)
+        known = [entry for entry in entries if _arch(entry.platform or {}) is not None]
+        wanted = Platform(arch or (_arch(known[0].platform or {}) if len(known) == 1 else None) or "x86_64").oci_arch
+        entry = next((entry for entry in known if (entry.platform or {}).get("architecture") == wanted), None)
         if entry is None:
             there = ", ".join(sorted({str((entry.platform or {}).get("architecture", "none")) for entry in entries}))
             raise Refused(
@@ -134,9 +170,21 @@ def _layers(repository: Repository, digest: Digest, arch: Arch) -> tuple[Digest,
         raise BadInput(f"{digest} is not an image", why="its manifest is of another type or not there")
     value = parse_manifest(manifest)
     try:
-        return manifest.digest, tuple(Descriptor.from_json(layer) for layer in value["layers"])
+        layers = tuple(Descriptor.from_json(layer) for layer in value["layers"])
+        config = Descriptor.from_json(value["config"])
+        own = _arch(json.loads(b"".join(repository.read_blob(config.digest))))
     except (KeyError, TypeError) as error:
         raise BadInput(f"{digest} is not an image", why=f"its manifest lacks {error}") from error
+    except ValueError as error:
+        raise BadInput(f"{digest} is not an image", why=f"its configuration is not JSON: {error}") from error
+    if arch is not None and own is not None and own != arch:
+        raise BadInput(f"{digest} is for {own}, and {arch} is asked for", fix="leave out --arch")
+    return manifest.digest, layers, own or arch or "x86_64"
+
+
+def _arch(value: Mapping[str, Any]) -> Arch | None:
+    """The processor that a platform or a configuration names; None for one that this tool does not know."""
+    return next((arch for arch in ARCHES if Platform(arch).oci_arch == value.get("architecture")), None)
 
 
 def _distributions(layers: Sequence[LayerFacts], held: Mapping[str, Held]) -> Iterator[_Installed]:
@@ -165,10 +213,10 @@ def _distributions(layers: Sequence[LayerFacts], held: Mapping[str, Held]) -> It
         )
 
 
-def _chains(found: tuple[_Installed, ...], environment: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Shortest ways from distributions that nothing installed asks for."""
+def _edges(found: tuple[_Installed, ...], environments: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
+    """Who requires whom, among what is installed."""
     edges: dict[str, set[str]] = {item.name: set() for item in found}
-    for item in found:
+    for item, environment in zip(found, environments, strict=True):
         for line in item.requires:
             try:
                 requirement = Requirement(line)
@@ -177,8 +225,13 @@ def _chains(found: tuple[_Installed, ...], environment: Mapping[str, str]) -> di
             name = canonicalize_name(requirement.name)
             if name in edges and name != item.name and applies(requirement.marker, environment) is not None:
                 edges[item.name].add(name)
+    return edges
+
+
+def _roots(edges: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """Distributions that nothing installed asks for."""
     asked = {name for names in edges.values() for name in names}
-    return shortest_chains(edges, [name for name in sorted(edges) if name not in asked])
+    return tuple(name for name in sorted(edges) if name not in asked)
 
 
 def _facts(item: _Installed, layers: Sequence[LayerFacts], held: Mapping[str, Held]) -> WheelFacts:

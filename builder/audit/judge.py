@@ -6,18 +6,19 @@ Nothing here knows which backend is being asked about; that is policy.py's part.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from types import MappingProxyType
+from urllib.parse import unquote
 
 from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from builder.audit.facts import DeviceCode, ElfFacts, PythonUse, WheelFacts
+from builder.audit.facts import DeviceCode, ElfFacts, PythonUse, WheelFacts, device_backends
 from builder.audit.nested import MARK
 from builder.audit.tables import Library, Tables, library_stem
 from builder.audit.values import Archs
@@ -81,8 +82,6 @@ _MACHINE_TAGS = (
     ("riscv64", "riscv64"),
     ("loongarch64", "loongarch64"),
 )
-_TARGET_BACKENDS = {"sm": "cuda", "co": "cuda", "gf": "rocm"}
-_DEVICE_BACKENDS = {"fatbin": "cuda", "cubin": "cuda", "amdgpu": "rocm", "ascend": "npu"}
 _DEVELOPER_EXTRAS = frozenset(
     {"dev", "develop", "doc", "docs", "lint", "test", "tests", "testing", "typing", "bench", "benchmark", "benchmarks"}
 )
@@ -90,6 +89,8 @@ _DEVELOPER_EXTRAS = frozenset(
 _ASIDE_DATA = frozenset({"test", "tests", "testing", "example", "examples", "benchmark", "benchmarks"})
 """Folders of a package (below its top) with files that nobody loads by importing it."""
 _ASIDE_CODE = _ASIDE_DATA | {"script", "scripts", "tool", "tools"}
+_LOOSE = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?[^;]*(?P<marker>;.*)?")
+_WAYS = {"call": "is loaded", "tried": "is loaded where it is there", "listed": "in a list of names"}
 _EXTRA = re.compile(r"extra\s*==\s*([\"'])(.*?)\1|([\"'])(.*?)\3\s*==\s*extra")
 _DATA_KINDS = frozenset({"device-file", "bitcode", "vendor-tool", "vendor-archive"})
 
@@ -106,6 +107,8 @@ class Claim:
     """What was seen there, with offset, line or marker."""
     decided: bool = True
     """False for what is reported but cannot be held against the wheel: a name in a list, code of a shared source."""
+    told: bool = False
+    """Not decided, and its token is still reported: the code opens the library where there is one."""
     requirement: str = ""
     """For metadata: normalised name of the required distribution."""
 
@@ -138,7 +141,7 @@ def claims_of(
 
 def tokens_of(claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
     """Backend to its tokens, strongest first; `hard-plugin` is left out where `hard` holds."""
-    spoken = {claim.backend for claim in claims if claim.decided or claim.token == "meta-torch"}
+    spoken = {claim.backend for claim in claims if claim.decided or claim.told}
     found: dict[str, set[str]] = {}
     for claim in claims:
         if claim.backend in spoken:  # names in lists alone say nothing: many packages list every vendor's libraries
@@ -193,15 +196,19 @@ class _Judge:
         self._provided = provided
 
     @cached_property
-    def _providers(self) -> dict[str, ElfFacts]:
-        """Every name under which the loader finds a member: SONAME and file name."""
-        found: dict[str, ElfFacts] = {}
+    def _providers(self) -> dict[tuple[str, str], ElfFacts]:
+        """Machine and name to the member that the loader finds: by SONAME and by file name."""
+        found: dict[tuple[str, str], ElfFacts] = {}
         for elf in self._facts.elf:
             if elf.type == "shared" and MARK not in elf.path:
-                found.setdefault(_basename(elf.path), elf)
+                found.setdefault((elf.machine, _basename(elf.path)), elf)
                 if elf.soname:
-                    found.setdefault(elf.soname, elf)
+                    found.setdefault((elf.machine, elf.soname), elf)
         return found
+
+    def _provider(self, elf: ElfFacts, name: str) -> ElfFacts | None:
+        """The member that answers a needed name of `elf`; a file for another processor does not."""
+        return self._providers.get((elf.machine, _basename(name)))
 
     @cached_property
     def _identities(self) -> dict[str, Library]:
@@ -239,7 +246,7 @@ class _Judge:
                 continue
             seen.add(elf.path)
             for name in (*elf.needed, *elf.filters):
-                provider = self._providers.get(name)
+                provider = self._provider(elf, name)
                 if provider is not None:
                     roots.append(provider)
         return frozenset(seen)
@@ -275,7 +282,7 @@ class _Judge:
             note = f" ({elf.machine})" if self._is_foreign_machine(elf) else ""
             missing: dict[tuple[str, str, str, str], list[str]] = {}
             for name, tag, library in libraries:
-                if library is None or (library.shared and library.backend not in own) or name in self._providers:
+                if library is None or (library.shared and library.backend not in own) or self._provider(elf, name):
                     continue
                 token = "via" if library.framework else "hard-plugin" if self._is_plugin(elf) else "hard"
                 layer = self._provided.get(library.stem, "")
@@ -292,7 +299,7 @@ class _Judge:
             yield from self._underlinked(elf, own | {backend for backend, _, _, _ in missing}, note)
             for name in elf.auxiliaries:
                 library = self._tables.library(name)
-                if library is not None and name not in self._providers:
+                if library is not None and not self._provider(elf, name):
                     yield Claim(
                         backend=library.backend, token="soft", path=elf.path, evidence=f"DT_AUXILIARY {name}{note}"
                     )
@@ -311,22 +318,28 @@ class _Judge:
         """Undefined functions of a vendor's API that no needed library of that vendor can define."""
         for use in elf.api:
             library = self._tables.libraries.get(use.library)
-            if library is None or not use.undefined or library.backend in linked:
+            missing = use.undefined or (() if use.library in self._imitated else use.also_undefined)
+            if library is None or not missing or library.backend in linked:
                 continue
             layer = self._provided.get(use.library, "")
             by = f", provided by {layer}" if layer else ""
-            if any(self._provides(name, library.backend) for name in elf.needed):
+            if any(self._provides(elf, name, library.backend) for name in elf.needed):
                 continue
             yield Claim(
                 backend=library.backend,
                 token="hard-plugin" if self._is_plugin(elf) else "hard",
                 path=elf.path,
-                evidence=f"undefined {', '.join(use.undefined[:3])} with no needed library to define them{note}{by}",
+                evidence=f"undefined {', '.join(missing[:3])} with no needed library to define them{note}{by}",
                 decided=not layer,
             )
 
-    def _provides(self, name: str, backend: str) -> bool:
-        provider = self._providers.get(name)
+    @cached_property
+    def _imitated(self) -> frozenset[str]:
+        """Libraries in whose style this wheel names functions of its own."""
+        return frozenset(use.library for elf in self._facts.elf for use in elf.api if use.defined or use.also_defined)
+
+    def _provides(self, elf: ElfFacts, name: str, backend: str) -> bool:
+        provider = self._provider(elf, name)
         if provider is None:
             return False
         identity = self._identities.get(provider.path)
@@ -357,7 +370,7 @@ class _Judge:
                         evidence=f"the mark of a static {stem} at offset {offset}",
                     )
             for code in elf.device:
-                for backend in _device_backends(code):
+                for backend in device_backends(code):
                     yield Claim(backend=backend, token="device", path=elf.path, evidence=_describe(code))
             yield from self._stubs(elf, identity)
 
@@ -397,39 +410,43 @@ class _Judge:
         """soft and soft-py: libraries opened by name."""
         for elf in self._facts.elf:
             identity = self._identities.get(elf.path)
-            libraries = [(entry, self._tables.library(entry.name.rstrip("."))) for entry in elf.dlopen]
+            libraries = [(entry, self._tables.opened_library(entry.name)) for entry in elf.dlopen]
             own = {library.backend for _, library in libraries if library and not library.shared}
             for entry, library in libraries:
                 if library is None or library.framework or (library.shared and library.backend not in own):
                     continue
-                if not elf.can_dlopen or (identity is not None and identity.stem == library.stem):
+                from_python = elf.python_module and elf.loads_from_python
+                if not (elf.can_dlopen or from_python) or (identity is not None and identity.stem == library.stem):
                     continue
                 layer = self._provided.get(library.stem, "")
                 by = f"; {layer} provides it" if layer else ""
+                way = "dlopen is imported" if elf.can_dlopen else "ctypes' CDLL is named"
                 yield Claim(
                     backend=library.backend,
-                    token="soft",
+                    token="soft" if elf.can_dlopen else "soft-py",
                     path=elf.path,
-                    evidence=f"string {entry.name!r} at offset {entry.offset}, and dlopen is imported{by}",
+                    evidence=f"string {entry.name!r} at offset {entry.offset}, and {way}{by}",
                     decided=not layer,
                 )
         yield from self._python()
 
     def _python(self) -> Iterator[Claim]:
         for use in self._facts.python:
-            if use.how == "link":
+            if use.how in ("link", "computed"):
                 continue
             library = self._tables.library(use.name.replace("*", ""))
             if library is None or library.shared:
                 continue
+            aside = _aside(use.path, _ASIDE_CODE)
             yield Claim(
                 backend=library.backend,
                 token="soft-py",
                 path=use.path,
-                evidence=f"line {use.line}: {use.name!r} {'is loaded' if use.how == 'call' else 'in a list of names'}",
+                evidence=f"line {use.line}: {use.name!r} {_WAYS[use.how]}",
+                told=use.how == "tried" and not aside,
                 decided=use.how == "call"
                 and library.stem not in self._provided
-                and not _aside(use.path, _ASIDE_CODE)
+                and not aside
                 and not self._labelled_without(library.backend),
             )
         links: dict[str, PythonUse] = {}
@@ -507,7 +524,10 @@ def promised_machine(file: str) -> str | None:
 
 def _aside(path: str, folders: frozenset[str]) -> bool:
     """Whether a member lies in a folder that the package itself does not load from."""
-    return not folders.isdisjoint(path.lower().split("/")[1:-1])
+    parts = path.lower().split("/")
+    if parts[0].endswith(".data"):  # an install scheme: scripts, purelib, data … (PEP 427)
+        parts = parts[2:] if parts[1] in ("purelib", "platlib") else parts[:1] + parts[2:]
+    return not folders.isdisjoint(parts[1:-1])
 
 
 def _basename(path: str) -> str:
@@ -520,19 +540,15 @@ def _search(elf: ElfFacts) -> str:
     return f", searched in {path}" if path else ""
 
 
-def _device_backends(code: DeviceCode) -> tuple[str, ...]:
-    if code.kind in _DEVICE_BACKENDS:
-        return (_DEVICE_BACKENDS[code.kind],)
-    found = {_TARGET_BACKENDS[target[:2]] for target in code.targets if target[:2] in _TARGET_BACKENDS}
-    return tuple(sorted(found)) or ("rocm",)
-
-
 def _describe(code: DeviceCode) -> str:
     words = {
         "fatbin": ("fat binary", "fat binaries"),
         "cubin": ("cubin", "cubins"),
+        "ptx": ("PTX program", "PTX programs"),
         "bundle": ("offload bundle", "offload bundles"),
         "compressed-bundle": ("compressed offload bundle", "compressed offload bundles"),
+        "offload-binary": ("offload binary", "offload binaries"),
+        "intelgt": ("Intel GPU program", "Intel GPU programs"),
         "amdgpu": ("AMDGPU code object", "AMDGPU code objects"),
         "ascend": ("Ascend AI-core object", "Ascend AI-core objects"),
         "spirv": ("SPIR-V module", "SPIR-V modules"),
@@ -547,48 +563,97 @@ def _describe(code: DeviceCode) -> str:
 def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[str, str]) -> Iterator[Claim]:
     """meta, meta-extra, meta-torch."""
     frameworks = {row.name for row in packages.builds if row.name.startswith("torch")}
-    for line in facts.requires_dist:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
+    requirements = [(line, found) for line in facts.requires_dist if (found := _requirement(line)) is not None]
+    always = _own_extras(facts.name, [found for _, found in requirements], environment)
+    for line, requirement in requirements:
         name = canonicalize_name(requirement.name)
-        extra = applies(requirement.marker, environment)
+        extra = applies(requirement.marker, environment, always=always)
         if extra is None or name == facts.name or extra.lower() in _DEVELOPER_EXTRAS:
             continue
         evidence = f"Requires-Dist: {line}"
-        if name in frameworks:
-            pinned = any("+" in spec.version for spec in requirement.specifier)
-            if extra == "" and not pinned:
-                yield Claim(
-                    backend="cuda",
-                    token="meta-torch",
-                    path="METADATA",
-                    evidence=evidence,
-                    decided=False,
-                    requirement=name,
-                )
-            continue
         owner = next((row for row in packages.packages if fnmatchcase(name, row.pattern)), None)
-        if owner is None or owner.backend == "none" or owner.also:
+        backend = "" if owner is None or owner.backend == "none" or owner.also else owner.backend
+        backend = backend or packages.extras_backend(name, requirement.extras) or _labelled(requirement, packages)
+        if backend and backend != "cpu":
+            yield Claim(
+                backend=backend,
+                token="meta-extra" if extra else "meta",
+                path="METADATA",
+                evidence=evidence,
+                requirement=name,
+            )
+        elif not backend and name in frameworks and extra == "" and not _is_pinned(requirement):
+            yield Claim(
+                backend="cuda",
+                token="meta-torch",
+                path="METADATA",
+                evidence=evidence,
+                decided=False,
+                told=True,
+                requirement=name,
+            )
+
+
+def _requirement(line: str) -> Requirement | None:
+    """A Requires-Dist line; of one with an unreadable version, name and marker. None for what has no name."""
+    text = " ".join(line.split())
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        match = _LOOSE.match(text)
+    if match is None:
+        return None
+    for rest in (match["marker"] or "", ""):
+        try:
+            return Requirement(f"{match['name']}{match['extras'] or ''}{rest}")
+        except InvalidRequirement:
             continue
-        yield Claim(
-            backend=owner.backend,
-            token="meta-extra" if extra else "meta",
-            path="METADATA",
-            evidence=evidence,
-            requirement=name,
-        )
+    return None
 
 
-def applies(marker: Marker | None, environment: Mapping[str, str]) -> str | None:
-    """The extra under which a requirement applies here: "" for without any, None for never."""
+def _own_extras(name: str, requirements: Iterable[Requirement], environment: Mapping[str, str]) -> frozenset[str]:
+    """Extras of itself that a distribution asks for without being asked, e.g. `Requires-Dist: kit[gpu]` of kit."""
+    own = [item for item in requirements if item.extras and canonicalize_name(item.name) == name]
+    found: frozenset[str] = frozenset()
+    while True:
+        more = found.union(*(item.extras for item in own if applies(item.marker, environment, always=found) == ""))
+        if more == found:
+            return found
+        found = more
+
+
+def _label(requirement: Requirement) -> str:
+    """The version with a local label that a requirement pins, by `==` or by the file name of its URL."""
+    if requirement.url is not None:
+        file = unquote(requirement.url.split("#", 1)[0]).rsplit("/", 1)[-1]
+        parts = file.split("-")
+        return parts[1] if len(parts) > 1 and "+" in parts[1] else ""
+    return next((spec.version for spec in requirement.specifier if "+" in spec.version), "")
+
+
+def _is_pinned(requirement: Requirement) -> bool:
+    return bool(_label(requirement))
+
+
+def _labelled(requirement: Requirement, packages: PackagePolicy) -> str:
+    """The backend of the build that is pinned; empty for none or an unknown label."""
+    row = packages.label_backend(_label(requirement)) if _is_pinned(requirement) else None
+    return row.backend if row else ""
+
+
+def applies(
+    marker: Marker | None, environment: Mapping[str, str], *, always: frozenset[str] = frozenset()
+) -> str | None:
+    """The extra under which a requirement applies here: "" for without any, None for never.
+
+    `always` are extras that are on in any case.
+    """
     if marker is None:
         return ""
-    for extra in ("", *_extras(str(marker))):
+    for extra in ("", *sorted(always), *_extras(str(marker))):
         try:
             if marker.evaluate({**environment, "extra": extra}):
-                return extra
+                return "" if extra in always else extra
         except (UndefinedComparison, UndefinedEnvironmentName):
             return None
     return None

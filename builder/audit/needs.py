@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
@@ -10,12 +11,13 @@ from packaging.utils import canonicalize_name
 
 from builder.audit.facts import ElfFacts, WheelFacts
 from builder.audit.judge import promised_machine
-from builder.audit.tables import Tables, library_stem, load_providers, load_tables
+from builder.audit.tables import Provider, Tables, library_stem, load_providers, load_tables
 from builder.audit.values import Finding
 
-__all__ = ["absent_libraries", "undeclared_libraries"]
+__all__ = ["absent_libraries", "other_majors", "undeclared_libraries"]
 
 _SHOWN = 5
+_MAJOR = re.compile(r"\.so\.(\d+)(?:\.\d+)*$")
 
 
 def undeclared_libraries(facts: WheelFacts, *, chain: tuple[str, ...]) -> Iterator[Finding]:
@@ -81,6 +83,71 @@ def absent_libraries(
             if names:
                 found.append(_absent(facts, names, chains, backend, certain=certain))
     return tuple(found)
+
+
+def other_majors(
+    wheels: Iterable[WheelFacts], chains: Mapping[str, tuple[str, ...]], *, backend: str, tables: Tables
+) -> tuple[Finding, ...]:
+    """Libraries of the image's own backend that a wheel needs or opens in another major version than the lock holds,
+    and no other (FR-26): metadata does not show it, and the first use fails.
+
+    A wheel that names several versions, or the library without one, finds what there is and is left alone.
+    """
+    everything = tuple(wheels)
+    found: list[Finding] = []
+    for row in load_providers().providers:
+        holders: dict[str, set[str]] = {}
+        there: set[tuple[str, str]] = set()
+        for facts in everything:
+            for name in _provided([facts]):
+                if _is_of(name, row) and (major := _major(name)):
+                    holders.setdefault(major, set()).add(facts.name)
+                    there.add((library_stem(name) or "", major))
+        for facts in everything if holders else ():
+            named = {
+                name: path
+                for name, path in _named(facts)
+                if _is_of(name, row) and (library := tables.library(name)) is not None and library.backend == backend
+            }
+            majors = {_major(name) for name in named}
+            # What a wheel brings of its own may still open parts that it does not bring.
+            absent = [name for name in sorted(named) if (library_stem(name) or "", _major(name)) not in there]
+            others = {major: names - {facts.name} for major, names in holders.items() if names - {facts.name}}
+            if not absent or not others or "" in majors or majors & others.keys():
+                continue
+            held = ", ".join(f"{major} in {min(names)}" for major, names in sorted(others.items()))
+            found.append(
+                Finding(
+                    rule="other-major-of-library",
+                    severity="error",
+                    backend=backend,
+                    path=named[absent[0]],
+                    evidence=f"{facts.name} asks for {', '.join(absent[:_SHOWN])}; the lock has major version {held}",
+                    chain=chains.get(facts.name, (facts.name,)),
+                    fix=f"use a build of {facts.name} for the version that is there, or lock "
+                    f"{' or '.join(row.distributions)} in version {' or '.join(sorted(majors))}",
+                )
+            )
+    return tuple(found)
+
+
+def _major(name: str) -> str:
+    match = _MAJOR.search(name)
+    return match[1] if match else ""
+
+
+def _is_of(name: str, row: Provider) -> bool:
+    stem = library_stem(name) or ""
+    return any(fnmatchcase(stem, pattern) for pattern in row.libraries)
+
+
+def _named(facts: WheelFacts) -> Iterator[tuple[str, str]]:
+    """(library, file) that a wheel's files need or open."""
+    for elf in _loadable(facts):
+        yield from ((name, elf.path) for name in (*elf.needed, *elf.filters))
+        if elf.can_dlopen:
+            yield from ((entry.name, elf.path) for entry in elf.dlopen)
+    yield from ((use.name, use.path) for use in facts.python if use.how == "call")
 
 
 def _absent(

@@ -15,9 +15,8 @@ import httpx
 from packaging.metadata import parse_email
 from packaging.utils import parse_wheel_filename
 
-from builder.audit.audit import Rules, judged_target, provided_by
+from builder.audit.audit import Rules, judged_facts
 from builder.audit.facts import MemberFact, WheelFacts
-from builder.audit.judge import claims_of
 from builder.audit.policy import AuditException
 from builder.audit.tables import Tables
 from builder.audit.values import Finding, TargetAudit
@@ -54,14 +53,16 @@ def peek(
             size = file.size
     except (OutsideFailed, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
         return None
-    claims = claims_of(
+    target = judged_facts(
         facts,
-        tables=rules.tables,
-        packages=rules.packages,
+        digest,
+        backend=backend,
         environment=environment,
-        provided=provided_by(translations, backend),
+        rules=rules,
+        exceptions=exceptions,
+        translations=translations,
+        today=today,
     )
-    target = judged_target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
     blocking = [finding for finding in target.findings if finding.means == "block"]
     if not blocking:
         return None

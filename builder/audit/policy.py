@@ -13,18 +13,28 @@ from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from builder import resources
 from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
 from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
-from builder.audit.tables import library_stem, load_contents
-from builder.audit.values import LEVELS, Finding, Level, Severity
+from builder.audit.tables import library_stem, load_contents, load_mends
+from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 from builder.project.exceptions import AuditException, parse_exceptions
 
-__all__ = ["AuditException", "AuditPolicy", "Judgement", "judge_wheel", "load_audit_policy", "load_exceptions"]
+__all__ = [
+    "AuditException",
+    "AuditPolicy",
+    "Judgement",
+    "exception_uses",
+    "judge_wheel",
+    "load_audit_policy",
+    "load_exceptions",
+    "waived_between",
+]
 
 _SEVERITIES: dict[Level, Severity] = {"block": "error", "carry": "warning", "warn": "warning", "ok": "info"}
 _SHOWN = 6
@@ -163,10 +173,20 @@ def _foreign(
                 path=group[0].path,
                 evidence=_evidence(group),
                 chain=chain,
-                fix=policy.fixes[token].format(name=facts.name, backend=backend, other=other) if decided else "",
+                fix=_mend(facts, token, backend, other, policy) if decided else "",
             ),
             means,
         )
+
+
+def _mend(facts: WheelFacts, token: str, backend: str, other: str, policy: AuditPolicy) -> str:
+    """The distribution to take instead, where one is known, before what helps in general."""
+    general = policy.fixes[token].format(name=facts.name, backend=backend, other=other)
+    for mend in load_mends():
+        if mend.backend == backend and any(fnmatchcase(facts.name, pattern) for pattern in mend.names):
+            public = facts.version.partition("+")[0]
+            return f"use {mend.use.format(name=facts.name, version=public)}; or {general}"
+    return general
 
 
 def _evidence(group: list[Claim]) -> str:
@@ -262,9 +282,10 @@ def _notes(
 ) -> Iterator[tuple[Finding, Level]]:
     """What someone should see although it does not change the level."""
     touched = {claim.path for claim in claims}
+    own = frozenset(item.path.split("/", 1)[0] for item in facts.elf if "/" in item.path)
     for elf in facts.elf:
         path = elf.runpath or elf.rpath or ""
-        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry)) is not None]
+        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry, own)) is not None]
         if leaving and elf.path in touched:
             yield _note(
                 "search-path-leaves-wheel",
@@ -275,17 +296,7 @@ def _notes(
             )
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
-    computed = [elf.path for elf in facts.elf if elf.can_dlopen and not elf.names]
-    if computed:
-        more = f" and {len(computed) - _SHOWN} more" if len(computed) > _SHOWN else ""
-        yield _note(
-            "computed-dlopen",
-            backend,
-            computed[0],
-            f"unknown: imports dlopen and holds no library's name, so names are made at run time: "
-            f"{', '.join(computed[:_SHOWN])}{more}",
-            chain,
-        )
+    yield from _computed(facts, backend, chain)
     modules: dict[str, list[str]] = {}
     for member in facts.members:
         if member.kind == "spirv":
@@ -302,14 +313,32 @@ def _notes(
             yield _note("damaged-elf", backend, member.path, member.detail, chain)
 
 
+def _computed(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
+    """Names of libraries that are made at run time: what they will be cannot be told from the files."""
+    files = [elf for elf in facts.elf if elf.can_dlopen]
+    silent = [(elf.path, elf.path) for elf in files if not elf.names]
+    parts = [(elf.path, f"{elf.path} ({', '.join(elf.parts)})") for elf in files if elf.names and elf.parts]
+    calls = [(use.path, f"{use.path} line {use.line} ({use.name})") for use in facts.python if use.how == "computed"]
+    for why, places in (
+        ("imports dlopen and holds no library's name, so names are made at run time", silent),
+        ("imports dlopen and holds parts of names", parts),
+        ("Python opens a library whose name is made at run time", calls),
+    ):
+        if places:
+            more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+            shown = ", ".join(text for _, text in places[:_SHOWN])
+            yield _note("computed-dlopen", backend, places[0][0], f"unknown: {why}: {shown}{more}", chain)
+
+
 def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, ...]) -> tuple[Finding, Level]:
     return Finding(rule=rule, severity="info", backend=backend, path=path, evidence=evidence, chain=chain), "ok"
 
 
-def leaves_wheel(path: str, entry: str) -> str | None:
+def leaves_wheel(path: str, entry: str, own: frozenset[str] = frozenset()) -> str | None:
     """Where an entry of RPATH/RUNPATH of the member `path` leads, when that is outside the installed wheel.
 
-    The answer is absolute, or relative to site-packages (`../` leads out of it). A sibling package counts as outside.
+    `own` are the wheel's top folders with libraries. The answer is absolute, or relative to site-packages (`../` leads
+    out of it). A sibling package counts as outside.
     """
     if not entry:
         return None
@@ -324,7 +353,7 @@ def leaves_wheel(path: str, entry: str) -> str | None:
         elif part not in ("", "."):
             place.append(part)
     top = folder[0] if folder else ""
-    if not place or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
+    if not place or place[0] in own or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
         return None
     return "/".join(place)
 
@@ -335,13 +364,40 @@ def _waived(finding: Finding, package: str, exceptions: Iterable[AuditException]
             continue
         if today is not None and today > exception.expires:
             continue
-        return Finding(
-            rule=finding.rule,
-            severity="info",
-            backend=finding.backend,
-            path=finding.path,
-            evidence=f"{finding.evidence} [excepted until {exception.expires}: {exception.reason}]",
-            chain=finding.chain,
-            fix=finding.fix,
-        )
+        until = f"until {exception.expires}: {exception.reason}"
+        evidence = f"{finding.evidence} [excepted {until}]"
+        return replace(finding, severity="info", evidence=evidence, means="ok", excepted=until)
     return None
+
+
+def waived_between(
+    findings: Iterable[Finding], exceptions: Iterable[AuditException], today: date | None
+) -> tuple[Finding, ...]:
+    """Findings between wheels, those excepted as notes; their package is the last one of their chain."""
+    known = tuple(exceptions)
+    return tuple(
+        _waived(finding, finding.chain[-1] if finding.chain else "", known, today) or finding for finding in findings
+    )
+
+
+def exception_uses(
+    targets: Iterable[TargetAudit],
+    between: Iterable[Finding],
+    exceptions: Iterable[AuditException],
+    today: date | None,
+) -> tuple[ExceptionUse, ...]:
+    """What each exception held for, in the order given; one that is expired or for nothing should go."""
+    found = [(target.name, finding) for target in targets for finding in target.findings]
+    found += [(finding.chain[-1] if finding.chain else "", finding) for finding in between]
+    uses: list[ExceptionUse] = []
+    for exception in exceptions:
+        expired = today is not None and today > exception.expires
+        number = sum(
+            name == exception.package
+            and fnmatchcase(finding.rule, exception.rule)
+            and (finding.severity != "info" if expired else bool(finding.excepted))
+            for name, finding in found
+        )
+        state: Literal["used", "expired", "unused"] = "expired" if expired else "used" if number else "unused"
+        uses.append(ExceptionUse(exception=exception, state=state, findings=number))
+    return tuple(uses)

@@ -9,7 +9,8 @@ import base64
 import csv
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,12 +20,25 @@ from builder import resources
 from builder.audit.facts import ElfFacts, WheelFacts
 from builder.audit.floors import symbol_floors, version_key
 from builder.audit.judge import promised_machine
+from builder.audit.nested import MARK
+from builder.audit.tables import load_tables
 from builder.audit.values import Finding, Severity
-from builder.matrix.load import load_table_file
+from builder.errors import BadInput, where_path
 
-__all__ = ["Promise", "glibc_findings", "promise_findings", "promise_of", "record_faults"]
+__all__ = [
+    "Promise",
+    "glibc_findings",
+    "hash_matches",
+    "promise_findings",
+    "promise_of",
+    "record_faults",
+    "record_rows",
+]
 
+_OWN = {"GLIBCXX": "libstdc++", "CXXABI": "libstdc++", "GCC": "libgcc_s", "ZLIB": "libz", "LIBATOMIC": "libatomic"}
+"""Family of symbol versions to the library that has them; a wheel that brings it promises nothing about others."""
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_\w+")
+_FRAMEWORKS = ("libtorch", "libc10", "libtensorflow", "libjax")
 _SHOWN = 4
 _SIGNATURES = ("RECORD", "RECORD.jws", "RECORD.p7s")
 """Files of .dist-info that RECORD cannot or need not list (PEP 376, PEP 427)."""
@@ -32,24 +46,42 @@ _SIGNATURES = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Promise:
-    """The oldest C and C++ libraries that a tag says are enough."""
+    """The oldest system that a tag says is enough."""
 
     tag: str
     glibc: str
-    cxx: dict[str, str]
-    """GLIBCXX and CXXABI, where the policy says (x86_64)."""
+    newest: Mapping[str, str]
+    """Family to the newest symbol version; only GLIBC where no policy says more."""
+    libraries: frozenset[str]
+    """SONAMEs that every such system has; empty where no policy says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Policy:
+    glibc: str
+    newest: Mapping[str, Mapping[str, str]]
+    """Machine to family to the newest version."""
+    libraries: frozenset[str]
 
 
 @cache
-def _policy() -> dict[str, tuple[str, dict[str, str]]]:
-    """Tag without its machine, legacy names too, to (glibc, family to highest version)."""
-    found: dict[str, tuple[str, dict[str, str]]] = {}
-    for row in load_table_file(resources.matrices_dir() / "common" / "manylinux.toml").rows:
-        cxx = {family: row.text(f"max_{family}_x86_64") for family in ("GLIBCXX", "CXXABI")}
-        value = row.text("glibc_min") or "", {family: version for family, version in cxx.items() if version}
-        for name in (row.text("tag"), row.text("legacy_alias")):
-            if name:
-                found[name] = value
+def _policies() -> dict[str, _Policy]:
+    """checks/policies/manylinux.toml: tag without its machine, older names too."""
+    path = resources.policies_dir() / "manylinux.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        since = {name: version_key(first) for name, first in table["libraries"].items()}
+        found: dict[str, _Policy] = {}
+        for row in table["policy"]:
+            glibc = row["glibc"]
+            policy = _Policy(
+                glibc=glibc,
+                newest={machine: row[machine] for machine in ("x86_64", "aarch64") if machine in row},
+                libraries=frozenset(name for name, first in since.items() if first <= version_key(glibc)),
+            )
+            found |= dict.fromkeys((f"manylinux_{glibc.replace('.', '_')}", *row.get("aliases", ())), policy)
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"cannot use {path.name}", why=str(error), where=where_path(path)) from error
     return found
 
 
@@ -61,11 +93,13 @@ def promise_of(file: str) -> Promise | None:
         return None
     found: list[Promise] = []
     for tag in sorted(tags):
-        row = next((value for key, value in _policy().items() if tag.startswith(f"{key}_")), None)
+        name, policy = next((item for item in _policies().items() if tag.startswith(f"{item[0]}_")), ("", None))
         match = _MANYLINUX.fullmatch(tag)
-        glibc = row[0] if row else f"{match[1]}.{match[2]}" if match else ""
+        glibc = policy.glibc if policy else f"{match[1]}.{match[2]}" if match else ""
         if glibc:
-            found.append(Promise(tag=tag, glibc=glibc, cxx=row[1] if row and tag.endswith("x86_64") else {}))
+            newest = policy.newest.get(tag.removeprefix(f"{name}_"), {}) if policy else {}
+            libraries = policy.libraries if policy else frozenset()
+            found.append(Promise(tag=tag, glibc=glibc, newest={"GLIBC": glibc, **newest}, libraries=libraries))
     return min(found, key=lambda promise: version_key(promise.glibc), default=None)
 
 
@@ -87,6 +121,15 @@ def promise_findings(facts: WheelFacts, *, backend: str, chain: tuple[str, ...])
         for path, evidence, tag in _broken_floors(facts)
     )
     yield from (finding(*found) for found in _machines(facts))
+    outside = dict(_outside(facts))
+    if outside:
+        yield finding(
+            "library-outside-the-tag",
+            next(iter(outside.values())),
+            f"needs {_listed(sorted(outside))}, which neither the wheel brings nor every system of its tag has",
+            "the image must bring them, or a requirement of the wheel",
+            severity="info",
+        )
     if facts.record:
         yield finding(
             "record-mismatch",
@@ -132,13 +175,31 @@ def _broken_floors(facts: WheelFacts) -> Iterator[tuple[str, str, str]]:
     promise = promise_of(facts.file)
     if promise is None:
         return
-    inside = {elf.soname or elf.path.rsplit("/", 1)[-1] for elf in facts.elf}
+    inside = {(elf.soname or elf.path.rsplit("/", 1)[-1]).partition(".so")[0] for elf in facts.elf}
     for family, (version, path) in symbol_floors(_native(facts)).items():
-        most = promise.glibc if family == "GLIBC" else promise.cxx.get(family)
-        # A wheel that brings its own libstdc++ promises nothing about the machine's.
-        own = family != "GLIBC" and any(name.startswith("libstdc++") for name in inside)
+        most = promise.newest.get(family)
+        own = any(re.fullmatch(rf"{re.escape(_OWN.get(family, ''))}(-[0-9a-f]+)?", name) for name in inside)
         if most is not None and not own and version_key(version) > version_key(most):
             yield path, f"needs {family}_{version}, {promise.tag} promises {family}_{most} at most", promise.tag
+
+
+def _outside(facts: WheelFacts) -> Iterator[tuple[str, str]]:
+    """(library, file) of what the policy of the tag does not let a wheel take from the system (PEP 600).
+
+    Vendors' libraries and frameworks' are told by other rules: no policy has them.
+    """
+    promise = promise_of(facts.file)
+    if promise is None or not promise.libraries:
+        return
+    inside = {name for elf in facts.elf for name in (elf.soname, elf.path.rsplit("/", 1)[-1]) if name}
+    tables = load_tables()
+    for elf in _native(facts):
+        if MARK in elf.path:
+            continue
+        for name in elf.needed:
+            known = name in promise.libraries or name in inside or name.startswith(("ld-linux", "ld64", *_FRAMEWORKS))
+            if not known and tables.library(name) is None:
+                yield name, elf.path
 
 
 def _machines(facts: WheelFacts) -> Iterator[tuple[str, str, str, str, Severity]]:
@@ -181,11 +242,8 @@ def record_faults(record: bytes, sizes: dict[str, int], small: dict[str, bytes])
 
     `sizes` has every member; `small` the content of some, whose hashes are checked (sha256 and better).
     """
-    rows: dict[str, tuple[str, str]] = {}
     try:
-        for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
-            if row:
-                rows[row[0]] = (row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else "")
+        rows = record_rows(record)
     except csv.Error as error:
         return (f"RECORD cannot be read: {error}",)
     found: list[str] = []
@@ -203,8 +261,25 @@ def record_faults(record: bytes, sizes: dict[str, int], small: dict[str, bytes])
     return tuple(found)
 
 
+def record_rows(record: bytes) -> dict[str, tuple[str, str]]:
+    """Path to (hash as listed, length as listed); `csv.Error` for what is no table."""
+    rows: dict[str, tuple[str, str]] = {}
+    for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
+        if row:
+            rows[row[0]] = (row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else "")
+    return rows
+
+
 def _matches(listed: str, data: bytes) -> bool:
+    return hash_matches(listed, (data,))
+
+
+def hash_matches(listed: str, pieces: Iterable[bytes]) -> bool:
+    """Whether content has the hash that RECORD lists; one of a kind that is not strong is believed (PEP 376)."""
     name, _, value = listed.partition("=")
     if name not in ("sha256", "sha384", "sha512"):
         return True
-    return base64.urlsafe_b64encode(hashlib.new(name, data).digest()).rstrip(b"=").decode() == value
+    hasher = hashlib.new(name)
+    for piece in pieces:
+        hasher.update(piece)
+    return base64.urlsafe_b64encode(hasher.digest()).rstrip(b"=").decode() == value

@@ -1,28 +1,35 @@
 """Vendor libraries that Python code loads by name: ctypes, cffi, dlopen, and linker flags for code compiled later.
 
-Only string constants of the program count: comments, docstrings and messages are words. A file is parsed only when a
-vendor's name and a way to load libraries both occur in it.
+Only strings of the program count: comments, docstrings and messages are words. A file is parsed only when a way to load
+libraries, or a vendor's linker flag, occurs in its bytes.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from builder.audit.facts import How, PythonUse
+from builder.audit.folding import UNKNOWN, Folder
+from builder.audit.openings import FINDER, LOADERS, Opening, openings
+from builder.audit.python_tree import PythonTree
 from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
 
-_LOADERS = frozenset({"CDLL", "PyDLL", "LoadLibrary", "load_library", "dlopen"})
-_FINDER = "find_library"
-_LOADER_WORDS = (*sorted(_LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", _FINDER)
+_BY_STEM = frozenset({FINDER, "load_library"})
+"""Take a name without `lib` or without `.so`."""
+_LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER)
+_CALLS = (*sorted(LOADERS), "cdll", FINDER)
+_LIBRARIES = re.compile(rb"\blibraries\s*=\s*[\[(]")
 _LINK = re.compile(r"-l([\w+-]+)")
 _MAX_SOURCE = 8 << 20
+_SHOWN = 60
+_COMPILED_NAME = re.compile(rb"[zZaAu](?P<size>[\x01-\xff])(?P<wide>\0\0\0)?(?P<name>[\w./+-]*lib[\w+-]+\.so[\w.]*)")
+"""A short string constant as marshal writes it: type, length in one byte (or four), text."""
 
 
 class PythonScanner:
@@ -36,84 +43,110 @@ class PythonScanner:
             for library in tables.libraries.values()
             if library.role in ("runtime", "host driver") and not library.shared
         )
-        words = [*_LOADER_WORDS, *stems, *sorted(self._link)]
+        words = dict.fromkeys((*_LOADER_WORDS, *stems, *sorted(self._link), ".so*"))
         self._words = tuple(words)
         self._matcher = BytesAhoCorasick(
             [word.encode() for word in words], matchkind=MatchKind.LeftmostLongest, implementation=Implementation.DFA
         )
 
-    def uses(self, path: str, source: bytes) -> tuple[PythonUse, ...]:
-        """The uses in one file, one per library and way, in order of lines."""
+    def uses(self, path: str, source: bytes, tree: PythonTree | None = None) -> tuple[PythonUse, ...]:
+        """The uses in one file, one per library and way; `tree` is the source's, when somebody else needs it too."""
         if len(source) > _MAX_SOURCE:
             return ()
         seen = {self._words[index] for index, _, _ in self._matcher.find_matches_as_indexes(source)}
         loads = not seen.isdisjoint(_LOADER_WORDS)
-        named = not seen.isdisjoint(self._tables.libraries) and (loads or b".so*" in source)
-        if not named and _FINDER not in seen and seen.isdisjoint(self._link):
-            return ()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        named = not seen.isdisjoint(self._tables.libraries) and (loads or ".so*" in seen)
+        links = not seen.isdisjoint(self._link) or _LIBRARIES.search(source) is not None
+        if not named and not links and seen.isdisjoint(_CALLS):
             return ()
         found: dict[tuple[str, str], PythonUse] = {}
-        for name, line, how in self._uses(tree, loads=loads):
+        for name, line, how in self._uses(tree or PythonTree(source), loads=loads):
             use = PythonUse(path=path, name=name, line=line, how=how)
             found.setdefault((name, how), use)
         return tuple(found.values())
 
-    def _uses(self, tree: ast.Module, *, loads: bool) -> Iterator[tuple[str, int, How]]:
-        nodes = list(ast.walk(tree))
-        ignored = {
-            id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        }
-        asked = _only_asked(nodes)
-        for node in nodes:
-            if not isinstance(node, ast.Call):
-                continue
-            called = _called(node)
-            if called != _FINDER and called not in _LOADERS:
-                continue
-            for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-                for constant in ast.walk(argument):
-                    if not isinstance(constant, ast.Constant) or not isinstance(constant.value, str):
-                        continue
-                    finds = called == _FINDER
-                    name = f"lib{constant.value}.so" if finds else constant.value
-                    if self._library(name):
-                        ignored.add(id(constant))
-                        yield name, constant.lineno, "listed" if id(node) in asked else "call"
-        for node in nodes:
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in ignored:
-                continue
+    def compiled_uses(self, path: str, data: bytes) -> tuple[PythonUse, ...]:
+        """The uses in a compiled module, by the constants and names it holds; lines are not known and read 0.
+
+        Nothing is unmarshalled: that may crash the interpreter.
+        """
+        if not any(word.encode() in data for word in _CALLS):
+            return ()
+        found: dict[str, PythonUse] = {}
+        for match in _COMPILED_NAME.finditer(data):
+            name = match["name"].decode()
+            if match["size"][0] == len(name) and self._library(name):
+                found.setdefault(name, PythonUse(path=path, name=name, line=0, how="call"))
+        return tuple(found.values())
+
+    def _uses(self, tree: PythonTree, *, loads: bool) -> Iterator[tuple[str, int, How]]:
+        ignored = {id(node.value) for node in tree.all(ast.Expr) if isinstance(node.value, ast.Constant)}
+        folder = Folder(tree)
+        for opening in openings(tree):
+            yield from self._opened(opening, folder, ignored)
+        for call in tree.all(ast.Call):
+            yield from self._linked(call)
+        for node in tree.all(ast.Constant):
             text = node.value
+            if not isinstance(text, str) or id(node) in ignored:
+                continue
             if (loads or "*" in text) and self._library(text):
                 yield text, node.lineno, "listed"
-            for name in _LINK.findall(text):
-                if f"-l{name}" in self._link:
-                    yield f"-l{name}", node.lineno, "link"
+            if "-l" in text:
+                for name in _LINK.findall(text):
+                    if f"-l{name}" in self._link:
+                        yield f"-l{name}", node.lineno, "link"
+
+    def _opened(self, opening: Opening, folder: Folder, ignored: set[int]) -> Iterator[tuple[str, int, How]]:
+        """What one call opens; constants that were accounted for are added to `ignored`."""
+        known = False
+        how: How = "listed" if opening.asked else "call"
+        by_stem = opening.function in _BY_STEM
+        for value in opening.arguments:
+            for inner in ast.walk(value):
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    for name in self._names((inner.value,), by_stem=by_stem):
+                        known = True
+                        ignored.add(id(inner))
+                        yield inner.value if inner.value.endswith(name) else name, inner.lineno, how
+        for value in () if known else opening.arguments:
+            for name in self._names(folder.strings(value), by_stem=by_stem):
+                known = True
+                yield name, value.lineno, "tried" if how == "call" and opening.optional else how
+        first = opening.arguments[0] if opening.arguments else None
+        if not known and how == "call" and first is not None and _is_open(folder.strings(first)):
+            yield ast.unparse(first)[:_SHOWN], first.lineno, "computed"
+
+    def _names(self, values: Iterable[str], *, by_stem: bool) -> Iterator[str]:
+        """Vendor libraries among what an argument can be."""
+        for value in values:
+            text = value.split(UNKNOWN, 1)[0] if UNKNOWN in value.rsplit("/", 1)[-1] else value.rsplit("/", 1)[-1]
+            if UNKNOWN in text:
+                continue
+            if self._library(text):
+                yield text
+            elif by_stem and text:
+                for name in (f"lib{text}.so", f"{text}.so"):
+                    if self._library(name):
+                        yield name
+                        break
+
+    def _linked(self, node: ast.Call) -> Iterator[tuple[str, int, How]]:
+        """Names in `libraries=[…]` of a call that compiles or declares an extension."""
+        for keyword in node.keywords:
+            if keyword.arg == "libraries" and isinstance(keyword.value, (ast.List, ast.Tuple)):
+                for item in keyword.value.elts:
+                    name = item.value if isinstance(item, ast.Constant) and isinstance(item.value, str) else ""
+                    if f"-l{name}" in self._link:
+                        yield f"-l{name}", item.lineno, "link"
 
     def _library(self, name: str) -> Library | None:
         """The vendor library of a name, or of a glob pattern for names (`libcudart*.so*`)."""
+        if "://" in name:
+            return None
         return self._tables.library(name.replace("*", "").rstrip("."))
 
 
-def _only_asked(nodes: list[ast.AST]) -> set[int]:
-    """Calls whose result is only tested for truth: the file is looked for, and nothing is loaded."""
-    found: set[int] = set()
-    for node in nodes:
-        if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
-            found.add(id(node.test))
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            found.add(id(node.operand))
-        elif isinstance(node, ast.Compare):
-            found.add(id(node.left))
-    return found
-
-
-def _called(node: ast.Call) -> str:
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
+def _is_open(values: tuple[str, ...]) -> bool:
+    """Whether the name itself, not only its folder, is made at run time in every case."""
+    return bool(values) and all(UNKNOWN in value.rsplit("/", 1)[-1] for value in values)

@@ -19,10 +19,10 @@ from builder.lock.target import accepts, best_wheel
 from builder.names import Arch, Digest
 from builder.store import Store
 from builder.wheels.fetch import receive
-from builder.wheels.settings import read_index_settings
+from builder.wheels.settings import IndexSettings, read_index_settings
 from builder.wheels.transport import open_client
 
-__all__ = ["FoundWheel", "NoWheel", "fetch_requirement"]
+__all__ = ["FoundWheel", "NoWheel", "fetch_requirement", "find_wheel"]
 
 
 class NoWheel(BadInput):
@@ -65,13 +65,9 @@ def fetch_requirement(
         raise BadInput(f"not a requirement: {text!r}", why=str(error).splitlines()[0]) from error
     settings = read_index_settings(environ)
     with open_client(settings, environ) as client:
-        pages = Pages(client, offline=offline)
-        links: list[Link] = []
-        for location in settings.find_links:
-            links += pages.location(location)
-        for index in settings.indexes:
-            links += pages.project(index, requirement.name)
-        link = _choose(requirement, links, python=python, arch=arch, glibc=glibc)
+        link = find_wheel(
+            requirement, client, settings=settings, python=python, arch=arch, glibc=glibc, offline=offline
+        )
         known = Digest(link.sha256) if link.sha256 else None
         if known is not None and store.has(known):
             return FoundWheel(file=link.file, digest=known, path=store.path(known))
@@ -86,6 +82,26 @@ def fetch_requirement(
         with reporter.task(f"fetching {link.file}") as advance:
             digest = receive(client, link.url, store, digest=known, advance=advance)
     return FoundWheel(file=link.file, digest=digest, path=store.path(digest))
+
+
+def find_wheel(
+    requirement: Requirement,
+    client: httpx.Client,
+    *,
+    settings: IndexSettings,
+    python: str,
+    arch: Arch,
+    glibc: str,
+    offline: bool = False,
+) -> Link:
+    """The wheel that the user's indexes offer for a requirement: the newest that fits; `NoWheel` when none does."""
+    pages = Pages(client, offline=offline)
+    links: list[Link] = []
+    for location in settings.find_links:
+        links += pages.location(location)
+    for index in settings.indexes:
+        links += pages.project(index, requirement.name)
+    return _choose(requirement, links, python=python, arch=arch, glibc=glibc)
 
 
 def _choose(requirement: Requirement, links: Iterable[Link], *, python: str, arch: Arch, glibc: str) -> Link:

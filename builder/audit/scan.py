@@ -16,6 +16,8 @@ from builder.audit.elf import (
     EM_AMDGPU,
     EM_ASCEND,
     EM_CUDA,
+    EM_INTELGT,
+    MAGIC,
     PT_DYNAMIC,
     PT_INTERP,
     BrokenElf,
@@ -28,16 +30,27 @@ from builder.audit.elf import (
     parse_segments,
     parse_symbols,
 )
-from builder.audit.facts import ApiUse, DeviceCode, DeviceKind, DlopenName, ElfFacts
+from builder.audit.facts import ApiUse, DeviceCode, DeviceKind, ElfFacts
 from builder.audit.fatbin import FATBIN_MAGIC, cubin_target, read_fatbin
-from builder.audit.offload import BUNDLE_MAGIC, COMPRESSED_MAGICS, read_bundle, read_compressed_bundle
+from builder.audit.native_names import native_names
+from builder.audit.offload import (
+    BUNDLE_MAGIC,
+    OFFLOAD_MAGICS,
+    read_bundle,
+    read_compressed_bundle,
+    read_offload_binary,
+)
 from builder.audit.tables import Tables
 from builder.audit.tape import Missing, Tape
 
-__all__ = ["ElfScanner", "device_target"]
+__all__ = ["ElfScanner", "Inner", "device_target"]
 
-_ELF_MAGICS = (b"\x7fELF\x02\x01\x01", b"\x7fELF\x01\x01\x01")
 _NAME_MARKS = (b".so\0", b".so.")
+_COMPRESSED = b"CCOB"
+_OFFLOAD = OFFLOAD_MAGICS[0][:4]
+_PYTHON_LOADER = b"CDLL\0"
+_MERGED = (b"/rustc/", b"Go buildinf:")
+"""Left by compilers that write string constants one behind the other."""
 _TRAMPOLINE = b"_tramp_table"
 """Implib.so and its descendants name the table of each library's stubs so (yugr/Implib.so)."""
 
@@ -54,9 +67,15 @@ _MAX_RESTREAMS = 6
 _BLOCK = 4 << 20
 """Kept around a range that was missed: what is needed next tends to lie beside it."""
 _RUN = re.compile(rb"[\x20-\x7e]*")
-_LIBRARY_STRING = re.compile(r"(?:[^\s\"'<>|;]*/)?lib[\w.+-]*?\.so(?:\.[\w.]*)?")
-_LIBRARY_WORD = re.compile(r"lib[\w+-]+\.so(?:\.\d+)*")
+_NAME_BYTES = re.compile(rb"[\w$]{1,255}")
 _MAX_NAMES = 4096
+_MAX_INNER = 64 << 20
+"""Bytes of files inside one file that are looked at."""
+_SHOWN_FUNCTIONS = 8
+_HOST_MACHINES = frozenset({3, 21, 22, 40, 62, 183, 243, 258})
+
+Inner = tuple[int, bytes]
+"""A host ELF file inside another file: its offset and its bytes."""
 
 
 @dataclass(slots=True)
@@ -78,6 +97,9 @@ class _Seen:
     trampolines: set[str] = field(default_factory=set)
     interfaces: dict[str, int] = field(default_factory=dict)
     device: dict[DeviceKind, _Device] = field(default_factory=dict)
+    inner: list[Inner] = field(default_factory=list)
+    merged: bool = False
+    loads_from_python: bool = False
     faults: list[str] = field(default_factory=list)
 
     def add_device(self, kind: DeviceKind, offset: int, targets: Iterable[str], detail: str = "") -> None:
@@ -93,13 +115,19 @@ class ElfScanner:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self._stems = tuple(stem.encode() + b"\0" for stem in tables.stems)
         self._patterns: tuple[bytes, ...] = (
+            # Few and with few beginnings, or the search loses its fast path. Short ones are checked by hand.
             FATBIN_MAGIC,
             BUNDLE_MAGIC,
-            *COMPRESSED_MAGICS,
-            *_ELF_MAGICS,
+            _COMPRESSED,
+            _OFFLOAD,
+            MAGIC,
             *_NAME_MARKS,
+            _PYTHON_LOADER,
+            *_MERGED,
             _TRAMPOLINE,
+            *self._stems,
             *(mark.data for mark in tables.marks),
             *(_interface(name) for name in tables.interfaces),
         )
@@ -111,19 +139,35 @@ class ElfScanner:
         self._marks = {mark.data: mark.library for mark in tables.marks}
         functions = {name: api.library for api in tables.apis for name in api.functions}
         self._functions = functions
+        self._prefixes = {api.prefix: api.library for api in tables.apis if api.prefix}
+        beginnings = dict.fromkeys((*functions, *tables.loaders, *self._prefixes, "PyInit_"))
+        self._beginnings = tuple(beginnings)
         self._function_matcher = BytesAhoCorasick(
-            [b"\0" + name.encode() for name in functions],
+            [b"\0" + name.encode() for name in beginnings],
             matchkind=MatchKind.LeftmostLongest,
             implementation=Implementation.ContiguousNFA,
         )
 
-    def scan(self, path: str, size: int, stream: Callable[[], Iterable[bytes]], *, crc32: int = 0) -> ElfFacts:
-        """The facts of one file of `size` bytes; `stream` starts it from the beginning (called once, rarely again)."""
+    def scan(
+        self,
+        path: str,
+        size: int,
+        stream: Callable[[], Iterable[bytes]],
+        *,
+        crc32: int = 0,
+        inner: list[Inner] | None = None,
+    ) -> ElfFacts:
+        """The facts of one file of `size` bytes; `stream` starts it from the beginning (called once, rarely again).
+
+        Host ELF files inside it are appended to `inner`.
+        """
         tape = Tape(stream(), size)
         header = parse_header(tape.read(0, 64))
         tape.keep(self._worth_keeping(header, tape, size))
         seen = _Seen()
         self._search(tape, seen)
+        if inner is not None:
+            inner += seen.inner
         extra: list[tuple[int, int]] = []
         for _ in range(_MAX_RESTREAMS):
             try:
@@ -138,11 +182,11 @@ class ElfScanner:
         seen.faults.append("loader tables are scattered over the file; not all were read")
         return self._facts(path, size, ElfFile(header=header, segments=()), seen, frozenset(), ())
 
-    def archive_device(self, size: int, stream: Iterable[bytes]) -> tuple[DeviceCode, ...]:
-        """Device code inside a file that is no ELF file, e.g. a static library."""
+    def inside(self, size: int, stream: Iterable[bytes]) -> tuple[tuple[DeviceCode, ...], tuple[Inner, ...]]:
+        """Device code and host ELF files inside a file that is no ELF file, e.g. a static library."""
         seen = _Seen()
         self._search(Tape(stream, size), seen)
-        return _devices(seen)
+        return _devices(seen), tuple(seen.inner)
 
     def _worth_keeping(self, header: ElfHeader, tape: Tape, size: int) -> list[tuple[int, int]]:
         """Where the loader's tables probably are: the head of the file, the dynamic section, small segments."""
@@ -185,7 +229,8 @@ class ElfScanner:
         if pattern in self._marks:
             seen.marks.setdefault(self._marks[pattern], at)
         elif pattern in self._interfaces:
-            seen.interfaces.setdefault(self._interfaces[pattern], at)
+            if _follows_nul(tape, at):
+                seen.interfaces.setdefault(self._interfaces[pattern], at)
         elif pattern == _TRAMPOLINE:
             word = _printable(tape, at)[0]
             seen.trampolines.add(word.split(_TRAMPOLINE.decode())[0].strip("_"))
@@ -208,31 +253,67 @@ class ElfScanner:
             if bundle is not None and bundle.targets:
                 seen.add_device("bundle", at, bundle.targets)
                 return bundle.end
-        elif pattern in COMPRESSED_MAGICS:
+        elif pattern == _COMPRESSED:
             bundle = read_compressed_bundle(tape.read, at, tape.size)
             if bundle is not None:
                 seen.add_device("compressed-bundle", at, bundle.targets)
                 return bundle.end
-        elif pattern in _ELF_MAGICS and at > 0:
-            return self._inner_elf(at, tape, seen)
+        elif pattern == _OFFLOAD:
+            bundle = read_offload_binary(tape.read, at, tape.size)
+            if bundle is not None:
+                seen.add_device("offload-binary", at, bundle.targets)
+                return bundle.end
+        elif pattern == MAGIC:
+            return self._inner_elf(at, tape, seen) if at > 0 else at + len(MAGIC)
+        elif pattern in _MERGED:
+            seen.merged = True
+        elif pattern == _PYTHON_LOADER:
+            seen.loads_from_python |= _follows_nul(tape, at)
+        elif pattern in self._stems:
+            return self._name(at, tape, seen)
         return at + len(pattern)
 
     def _inner_elf(self, at: int, tape: Tape, seen: _Seen) -> int:
         try:
             header = parse_header(tape.read(at, 64))
         except BrokenElf:
-            return at + 7
+            return at + len(MAGIC)
         found = device_target(header, self._tables)
         if found is None:
-            return at + 7
+            return self._inner_host(at, header, tape, seen)
         kind, target = found
         seen.add_device(kind, at, (target,))
         end = at + header.shoff + header.shentsize * header.shnum
         return end if at < end <= tape.size else at + 64
 
+    def _inner_host(self, at: int, header: ElfHeader, tape: Tape, seen: _Seen) -> int:
+        """A whole host file among the data of this one, as a tool that unpacks it would find it."""
+        wide = header.bits == 64
+        plausible = (
+            header.type in ("shared", "executable")
+            and header.machine in _HOST_MACHINES
+            and header.phentsize == (56 if wide else 32)
+            and 0 < header.phnum <= 64
+            and header.phoff <= 4096
+        )
+        if not plausible:
+            return at + len(MAGIC)
+        head = tape.read(at, header.phoff + header.phnum * header.phentsize)
+        segments = parse_segments(header, lambda offset, size: head[offset : offset + size])
+        length = max((segment.offset + segment.filesz for segment in segments), default=0)
+        if not length or at + length > tape.size:
+            return at + len(MAGIC)
+        sections = header.shoff + header.shentsize * header.shnum
+        length = max(length, sections if at + sections <= tape.size else 0)
+        if length + sum(len(data) for _, data in seen.inner) > _MAX_INNER:
+            seen.faults.append(f"unknown: an ELF file of {length} bytes at offset {at} is too large to be looked at")
+            return at + len(MAGIC)
+        seen.inner.append((at, tape.read(at, length)))
+        return at + length
+
     def _name(self, at: int, tape: Tape, seen: _Seen) -> int:
         text, start, end = _printable(tape, at)
-        if len(seen.strings) < _MAX_NAMES and "lib" in text:
+        if len(seen.strings) < _MAX_NAMES and ("lib" in text or "%" in text or text.startswith(".so")):
             seen.strings.append((text, start))
         return max(end, at + 3)
 
@@ -248,39 +329,50 @@ class ElfScanner:
         return self._facts(path, size, elf, seen, names, api)
 
     def _symbol_names(self, strings: bytes) -> Iterator[str]:
-        """Of the names we know, those in the table."""
-        known = tuple(self._functions)
-        for index, _, end in self._function_matcher.find_matches_as_indexes(strings):
-            if strings[end : end + 1] == b"\0":  # the NUL is not part of the pattern: neighbours share it
-                yield known[index]
-        for probe in (b"\0dlopen\0", b"\0dlmopen\0"):
-            if probe in strings:
-                yield probe.strip(b"\0").decode()
-        if b"\0PyInit_" in strings:
-            yield "PyInit_"
+        """Of the names we know, those in the table, and others that begin like a vendor's."""
+        for index, start, end in self._function_matcher.find_matches_as_indexes(strings):
+            known = self._beginnings[index]
+            # The NUL behind a name is not part of the pattern: neighbours share it.
+            if known == "PyInit_" or strings[end : end + 1] == b"\0":
+                yield known
+            else:
+                match = _NAME_BYTES.match(strings, start + 1)
+                name = match[0].decode("ascii", "replace") if match else ""
+                if self._family(name):
+                    yield name
+
+    def _family(self, name: str) -> str:
+        """The library whose functions begin like this one; empty for none."""
+        for size in range(2, 10):
+            if name[:size] in self._prefixes and name[size : size + 1].isupper():
+                return self._prefixes[name[:size]]
+        return ""
 
     def _api(self, elf: ElfFile, tape: Tape, names: frozenset[str]) -> tuple[ApiUse, ...]:
-        def wanted(name: str) -> bool:
-            return name in self._functions
-
-        if not any(name in self._functions for name in names):
+        wanted = names - self._tables.loaders - {"PyInit_"}
+        if not wanted:
             return ()
         defined: dict[str, set[str]] = {}
         undefined: dict[str, set[str]] = {}
-        for symbol in parse_symbols(elf, tape.kept, wanted=wanted):
-            library = self._functions[symbol.name]
+        for symbol in parse_symbols(elf, tape.kept, wanted=wanted.__contains__):
+            library = self._functions.get(symbol.name) or self._family(symbol.name)
             if symbol.defined:
                 defined.setdefault(library, set()).add(symbol.name)
             elif not symbol.weak:
                 undefined.setdefault(library, set()).add(symbol.name)
-        return tuple(
-            ApiUse(
-                library=library,
-                defined=tuple(sorted(defined.get(library, ()))),
-                undefined=tuple(sorted(undefined.get(library, ()))),
+        found: list[ApiUse] = []
+        for library in sorted(defined.keys() | undefined.keys()):
+            ours, theirs = defined.get(library, set()), undefined.get(library, set())
+            found.append(
+                ApiUse(
+                    library=library,
+                    defined=tuple(sorted(name for name in ours if name in self._functions)),
+                    undefined=tuple(sorted(name for name in theirs if name in self._functions)),
+                    also_defined=sum(name not in self._functions for name in ours),
+                    also_undefined=tuple(sorted(theirs - self._functions.keys())[:_SHOWN_FUNCTIONS]),
+                )
             )
-            for library in sorted(defined.keys() | undefined.keys())
-        )
+        return tuple(found)
 
     def _facts(
         self,
@@ -291,7 +383,7 @@ class ElfScanner:
         names: frozenset[str],
         api: tuple[ApiUse, ...],
     ) -> ElfFacts:
-        dlopen, words, names_seen = self._dlopen(elf, seen)
+        signs = native_names(self._constants(elf, seen), self._tables, merged=seen.merged)
         return ElfFacts(
             path=path,
             machine=machine_name(elf.machine),
@@ -309,10 +401,12 @@ class ElfScanner:
             program=elf.header.type == "executable" or elf.pie,
             python_module="PyInit_" in names,
             exec_stack=elf.exec_stack,
-            can_dlopen=bool(names & {"dlopen", "dlmopen"}),
-            names=names_seen,
-            dlopen=dlopen,
-            words=words,
+            can_dlopen=not names.isdisjoint(self._tables.loaders),
+            loads_from_python=seen.loads_from_python,
+            names=signs.count,
+            dlopen=signs.opened,
+            parts=signs.parts,
+            words=signs.words,
             static=tuple(sorted(seen.marks.items())),
             trampolines=tuple(sorted(filter(None, map(self._trampoline, seen.trampolines)))),
             interfaces=self._opened(elf, seen),
@@ -333,31 +427,18 @@ class ElfScanner:
                 return stem
         return ""
 
-    def _dlopen(self, elf: ElfFile, seen: _Seen) -> tuple[tuple[DlopenName, ...], tuple[DlopenName, ...], int]:
-        """Vendor names among the loaded string constants: whole strings, and mentions inside other text, the number of
-        all whole names."""
+    def _constants(self, elf: ElfFile, seen: _Seen) -> Iterator[tuple[str, int]]:
+        """Strings that are in memory when the file is loaded, without the loader's own table of names."""
         loads = [(load.offset, load.offset + load.filesz) for load in elf.loads]
         strtab = (elf.strtab[0], elf.strtab[0] + elf.strtab[1]) if elf.strtab else (0, 0)
-        count = 0
-        exact: dict[str, DlopenName] = {}
-        words: dict[str, DlopenName] = {}
         for text, offset in seen.strings:
             loaded = any(start <= offset < stop for start, stop in loads)
-            if not loaded or strtab[0] <= offset < strtab[1]:
-                continue
-            if _LIBRARY_STRING.fullmatch(text):
-                count += 1
-                if self._tables.library(text.rstrip(".")):
-                    exact.setdefault(text, DlopenName(name=text, offset=offset))
-                continue
-            for word in _LIBRARY_WORD.findall(text):
-                if self._tables.library(word):
-                    words.setdefault(word, DlopenName(name=word, offset=offset))
-        return tuple(exact.values()), tuple(words.values()), count
+            if loaded and not strtab[0] <= offset < strtab[1]:
+                yield text, offset
 
 
 def _interface(name: str) -> bytes:
-    return b"\0" + name.encode() + b"\0"
+    return name.encode() + b"\0"
 
 
 def device_target(header: ElfHeader, tables: Tables) -> tuple[DeviceKind, str] | None:
@@ -368,6 +449,8 @@ def device_target(header: ElfHeader, tables: Tables) -> tuple[DeviceKind, str] |
         return "amdgpu", tables.amdgpu.get(header.flags & 0xFF, "")
     if header.machine == EM_ASCEND:
         return "ascend", ""
+    if header.machine == EM_INTELGT:
+        return "intelgt", ""
     return None
 
 
@@ -380,6 +463,11 @@ def _forward(tape: Tape) -> ReadAt:
         return tape.read(offset, size)
 
     return read
+
+
+def _follows_nul(tape: Tape, at: int) -> bool:
+    """Whether a constant begins at `at`. The NUL is not part of any pattern: the constant before may end with it."""
+    return tape.window[at - tape.base - 1 : at - tape.base] == b"\0"
 
 
 def _printable(tape: Tape, at: int) -> tuple[str, int, int]:

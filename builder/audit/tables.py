@@ -21,19 +21,21 @@ __all__ = [
     "Library",
     "Mark",
     "MemberRule",
+    "Mend",
     "Provider",
     "Providers",
     "Tables",
     "Translation",
     "library_stem",
     "load_contents",
+    "load_mends",
     "load_providers",
     "load_tables",
     "load_translations",
 ]
 
-_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:[-.][0-9a-f]{8})?\.so(?:\.(?P<version>[\w.-]*))?")
-"""A SONAME; repair tools put eight hex digits before `.so`."""
+_SONAME = re.compile(r"(?P<stem>lib[\w.+-]*?)(?:[-.][0-9a-f]{8,64})?\.so(?:\.(?P<version>[\w.-]*))?")
+"""A SONAME; repair tools put eight or more hex digits before `.so`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +68,8 @@ class Api:
     functions: tuple[str, ...]
     defines: str
     """Token for a file that exports them without being the library: `stub` or `static`."""
+    prefix: str = ""
+    """With what all of its functions begin, before a capital letter; empty where other software does so too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +102,8 @@ class Translation:
     libraries: tuple[str, ...]
     own: tuple[str, ...]
     source: str
+    always: bool = False
+    """Whether every image of the backend has it, so that no project declares it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +141,18 @@ class Content:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Mend:
+    """What to take instead of a distribution for one backend (checks/policies/mends.toml)."""
+
+    names: tuple[str, ...]
+    """Patterns of normalised names."""
+    backend: str
+    use: str
+    """What to write instead; {name} and {version} are filled in."""
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Tables:
     """All of checks/policies that scanning needs."""
 
@@ -144,6 +162,10 @@ class Tables:
     marks: tuple[Mark, ...]
     interfaces: tuple[str, ...]
     """Functions by which a plug-in of any vendor is entered."""
+    loaders: frozenset[str]
+    """Functions that open a library by its name."""
+    stems: tuple[str, ...]
+    """Stems looked for as constants of their own, where programs put names together."""
     members: tuple[MemberRule, ...]
     any_member: re.Pattern[str]
     """Matches a name that some rule matches: most names match none."""
@@ -156,6 +178,12 @@ class Tables:
         """The vendor library of this file name or SONAME, whatever its version, hash infix or folder."""
         stem = library_stem(name)
         return self.libraries.get(stem) if stem else None
+
+    def opened_library(self, name: str) -> Library | None:
+        """As `library`, for names as programs write them: a pattern for printf or a glob, a version to come, a bare
+        stem."""
+        base = name.rsplit("/", 1)[-1]
+        return self.libraries.get(base) or self.library(base.split("%", 1)[0].replace("*", "").rstrip("."))
 
     def member_rules(self, path: str) -> Iterator[MemberRule]:
         """The rules that a member's name matches."""
@@ -212,11 +240,18 @@ def load_tables(folder: Path | None = None) -> Tables:
     return Tables(
         libraries=libraries,
         apis=tuple(
-            Api(library=row["library"], functions=tuple(row["functions"]), defines=row["defines"])
+            Api(
+                library=row["library"],
+                functions=tuple(row["functions"]),
+                defines=row["defines"],
+                prefix=row.get("prefix", ""),
+            )
             for row in read["api"]["api"]
         ),
         marks=tuple(Mark(library=row["library"], data=bytes.fromhex(row["hex"])) for row in read["api"]["mark"]),
         interfaces=tuple(row["function"] for row in read["api"]["interface"]),
+        loaders=frozenset(name for row in read["api"]["loader"] for name in row["functions"]),
+        stems=tuple(stem for row in read["api"]["stem"] for stem in row["names"]),
         members=tuple(
             MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))
             for row in read["members"]["member"]
@@ -232,6 +267,19 @@ def load_translations(folder: Path | None = None) -> tuple[Translation, ...]:
     """The layers a project may declare; `BadInput` names file and row."""
     rows = _rows((folder or resources.policies_dir()) / "translations.toml", "translation")
     return tuple(Translation(**{**row, "libraries": tuple(row["libraries"]), "own": tuple(row["own"])}) for row in rows)
+
+
+@cache
+def load_mends(folder: Path | None = None) -> tuple[Mend, ...]:
+    """What to take instead; `BadInput` names the file."""
+    path = (folder or resources.policies_dir()) / "mends.toml"
+    try:
+        mends = tuple(Mend(**{**row, "names": tuple(row["names"])}) for row in _rows(path, "mend"))
+        for mend in mends:
+            mend.use.format(name="", version="")
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise BadInput(f"cannot use {path.name}", why=str(error), where=where_path(path)) from error
+    return mends
 
 
 @cache

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from builder.names import Digest
+from builder.project.exceptions import AuditException
 
-__all__ = ["LEVELS", "Archs", "AuditReport", "Finding", "Level", "Severity", "Signal", "TargetAudit"]
+__all__ = [
+    "LEVELS",
+    "Archs",
+    "AuditReport",
+    "Chains",
+    "ExceptionUse",
+    "Finding",
+    "Level",
+    "Severity",
+    "Signal",
+    "TargetAudit",
+]
 
 Level = Literal["ok", "warn", "carry", "block"]
 """docs/cli.md, "Audit levels": mildest first."""
@@ -51,6 +63,8 @@ class Finding:
     fix: str = ""
     means: Level = "ok"
     """The level that this finding alone gives its wheel."""
+    excepted: str = ""
+    """Until when and why the project lives with it; then it counts for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +93,25 @@ class TargetAudit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExceptionUse:
+    """What became of one of the project's exceptions."""
+
+    exception: AuditException
+    state: Literal["used", "expired", "unused"]
+    findings: int
+    """Findings it holds for; of an expired one, those that count again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chains:
+    """Ways to one package, shortest first; each is names, a requirement of the project first."""
+
+    ways: tuple[tuple[str, ...], ...]
+    more: bool
+    """Whether there are more than were listed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AuditReport:
     """The audit of a whole lock, folder or list of wheels."""
 
@@ -88,6 +121,9 @@ class AuditReport:
     """What only shows between wheels: two owners of one path, two versions of one soname."""
     policy: str = ""
     """Version of the policy tables and rules the verdicts rest on."""
+    exceptions: tuple[ExceptionUse, ...] = ()
+    chains: Mapping[str, Chains] = field(default_factory=dict)
+    """Package with findings to every way to it, where that was asked for."""
 
     @property
     def level(self) -> Level:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isal import isal_zlib
@@ -11,7 +12,7 @@ from packaging.utils import parse_wheel_filename
 
 from builder.audit.collect import Collector
 from builder.audit.facts import WheelFacts
-from builder.audit.promises import record_faults
+from builder.audit.promises import hash_matches, record_faults, record_rows
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
@@ -22,10 +23,11 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 4
+SCAN_VERSION = 8
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
+_RECORD_KIND = "audit-record-1"
 
 
 class WheelScanner:
@@ -40,15 +42,33 @@ class WheelScanner:
         """To look at the files of one thing, wherever they lie."""
         return Collector(self.tables, self.elf, self.python)
 
+    @property
+    def kind(self) -> str:
+        """What the store calls facts seen by this code with these tables."""
+        return f"audit-facts-{SCAN_VERSION}-{self.tables.digest[:16]}"
+
+    def known(self, filename: str, *, digest: Digest, store: Store) -> WheelFacts | None:
+        """The facts of a wheel that was scanned before with these tables; the wheel itself need not be there."""
+        found = store.derived(self.kind, f"{digest}/{filename}")
+        return None if found is None else WheelFacts.from_json(found)
+
     def facts(self, path: Path, filename: str, *, digest: Digest, store: Store | None) -> WheelFacts:
         """The facts of a wheel, from the store when it was scanned before with these tables."""
-        key = f"{digest}/{filename}/{SCAN_VERSION}/{self.tables.digest}"
-        if store is not None and (known := store.derived("audit-facts", key)) is not None:
-            return WheelFacts.from_json(known)
+        if store is not None and (known := self.known(filename, digest=digest, store=store)) is not None:
+            return known
         facts = self.scan(path, filename)
         if store is not None:
-            store.put_derived("audit-facts", key, facts.to_json())
+            store.put_derived(self.kind, f"{digest}/{filename}", facts.to_json())
         return facts
+
+    def recorded(self, facts: WheelFacts, path: Path, *, digest: Digest, store: Store | None) -> WheelFacts:
+        """The facts, with every member's hash held against RECORD: the wheel is read once more, or was before."""
+        key = f"{digest}/{facts.file}"
+        kept = None if store is None else store.derived(_RECORD_KIND, key)
+        found = tuple(kept["faults"]) if kept is not None else _hash_faults(path, facts.file)
+        if store is not None and kept is None:
+            store.put_derived(_RECORD_KIND, key, {"faults": found})
+        return replace(facts, record=tuple(dict.fromkeys((*facts.record, *found))))
 
     def scan(self, path: Path, filename: str) -> WheelFacts:
         """Look at every member once. `BadInput` when the file is no wheel at all; lesser damage is among the facts."""
@@ -97,6 +117,25 @@ def _record(archive: WheelArchive) -> tuple[str, ...]:
     return record_faults(archive.read(member), sizes, metadata)
 
 
+def _hash_faults(path: Path, filename: str) -> tuple[str, ...]:
+    """Members whose content does not have the hash that RECORD lists; what else is wrong the scan tells."""
+    with WheelArchive.open(path, filename=filename, inspect=True) as archive:
+        try:
+            member = archive.get(f"{archive.dist_info}/RECORD")
+            rows = record_rows(archive.read(member)) if member is not None else {}
+        except (UnsafeWheel, csv.Error):
+            return ()
+        found: list[str] = []
+        for item in archive.members:
+            listed = rows.get(item.name, ("", ""))[0]
+            try:
+                if listed and not hash_matches(listed, archive.stream(item)):
+                    found.append(f"{item.name} does not have the listed hash")
+            except UnsafeWheel:
+                continue
+        return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class _MemberFile:
     """A member as a file to look at."""
@@ -123,16 +162,20 @@ class _MemberFile:
         return self.archive.stream(self.member)
 
     def head(self, size: int) -> bytes:
-        """Without inflating the rest."""
+        """Without inflating the rest, where the beginning of the compressed data tells enough."""
         raw = self.archive.raw(self.member)
+        wanted = min(size, self.member.size)
+        head = b""
         try:
             if self.member.method == STORED:
                 return bytes(raw[:size])
             if self.member.method == DEFLATED:
                 with raw[: 4 * size + 512] as start:
-                    return isal_zlib.decompressobj(-15).decompress(start, size)
+                    head = isal_zlib.decompressobj(-15).decompress(start, size)
         except InflateError:
             pass  # streaming it below tells what is wrong
         finally:
             raw.release()
-        return next(iter(self.stream()), b"")[:size]
+        if len(head) < wanted:  # empty blocks in front, or another method
+            head = next((piece for piece in self.stream() if piece), b"")[:size]
+        return head

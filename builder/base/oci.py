@@ -1,4 +1,4 @@
-"""An OCI image as a base: pinned to one platform's manifest, and looked into for its Python and its glibc.
+"""An OCI image as a base: pinned to one platform's manifest, and looked into for its Python, glibc and distributions.
 
 What a base has is read from its layers, never guessed from its name. A base where this cannot be found out is an error
 of its own kind (`CannotTell`), not "probably fine".
@@ -10,24 +10,28 @@ import json
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
-from typing import IO, Any, cast
+from typing import Any, cast
 
-import zstandard
-from isal import igzip
-
-from builder.base.blobs import ChunkReader, kept_blob, kept_manifest
-from builder.base.values import LockedBase
+from builder.base.blobs import kept_blob, kept_manifest
+from builder.base.distributions import METADATA, PYVENV, Distributions
+from builder.base.values import BaseDistribution, LockedBase
 from builder.errors import BadInput, CannotTell, OutsideFailed, Refused, Where
 from builder.events import Reporter
-from builder.inflate import InflateError
-from builder.names import Arch, LayoutRef, Platform, Reference
-from builder.registry.manifests import INDEX_TYPES, parse_manifest, pointed_manifests
-from builder.registry.values import Descriptor, Manifest, MediaType, Repository
+from builder.names import Arch, Digest, LayoutRef, Platform, Reference
+from builder.registry.layers import DAMAGED, LAYER_TYPES, BlobStream, decompressed
+from builder.registry.manifests import (
+    INDEX_TYPES,
+    offered_platforms,
+    parse_manifest,
+    platform_entry,
+    pointed_manifests,
+)
+from builder.registry.values import Descriptor, Manifest, Repository
 from builder.store import Store
 
-__all__ = ["BaseFacts", "find_facts", "lock_oci", "platform_manifest", "read_config"]
+__all__ = ["BaseFacts", "base_facts", "find_facts", "kept_facts", "lock_oci", "platform_manifest", "read_config"]
 
 
 _LIBC = re.compile(r"(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?libc\.so\.6")
@@ -45,6 +49,8 @@ class BaseFacts:
     """Absolute path of an interpreter to its minor version."""
     glibc: str | None
     musl: bool
+    distributions: tuple[BaseDistribution, ...] = ()
+    """Sorted by folder and name."""
 
 
 def lock_oci(
@@ -52,18 +58,41 @@ def lock_oci(
 ) -> LockedBase:
     """Pin a base image; `BadInput` when it lacks the Python asked for, `CannotTell` when its glibc is not found."""
     manifest = platform_manifest(reference, repository, arch)
-    document = parse_manifest(manifest)
-    key = f"1 {manifest.digest}"
-    kept = store.derived("base-facts", key)
-    config = read_config(reference, repository, document, arch, store)
-    if kept is None:
-        facts = _read(reference, repository, document, store, reporter)
-        store.put_derived("base-facts", key, {"pythons": dict(facts.pythons), "glibc": facts.glibc, "musl": facts.musl})
-    else:
-        facts = BaseFacts(pythons=kept["pythons"], glibc=kept["glibc"], musl=kept["musl"])
+    config = read_config(reference, repository, parse_manifest(manifest), arch, store)
+    facts = base_facts(reference, repository, manifest, store=store, reporter=reporter)
     kept_manifest(store, manifest)
     path = next((item for item in (config.get("config") or {}).get("Env") or () if item.startswith("PATH=")), "")
     return _locked(reference, manifest, facts, python, path.removeprefix("PATH=") or _DEFAULT_PATH)
+
+
+def base_facts(
+    reference: Reference, repository: Repository, manifest: Manifest, *, store: Store, reporter: Reporter
+) -> BaseFacts:
+    """What one platform's image holds; its layers are read once for a store."""
+    facts = kept_facts(manifest.digest, store)
+    if facts is None:
+        facts = _read(reference, repository, parse_manifest(manifest), store, reporter)
+        store.put_derived("base-facts", _key(manifest.digest), {**asdict(facts), "pythons": dict(facts.pythons)})
+    return facts
+
+
+def kept_facts(manifest: Digest, store: Store) -> BaseFacts | None:
+    """What this store knows of an image that was looked into before."""
+    kept = store.derived("base-facts", _key(manifest))
+    if kept is None:
+        return None
+    return BaseFacts(
+        pythons=kept["pythons"],
+        glibc=kept["glibc"],
+        musl=kept["musl"],
+        distributions=tuple(
+            BaseDistribution(**{**row, "requires": tuple(row["requires"])}) for row in kept["distributions"]
+        ),
+    )
+
+
+def _key(manifest: Digest) -> str:
+    return f"2 {manifest}"
 
 
 def platform_manifest(reference: Reference, repository: Repository, arch: Arch) -> Manifest:
@@ -76,17 +105,16 @@ def platform_manifest(reference: Reference, repository: Repository, arch: Arch) 
         )
     if found.media_type not in INDEX_TYPES:
         return found
-    platform = Platform(arch)
     entries = pointed_manifests(found)
-    for entry in entries:
-        about = entry.platform or {}
-        if about.get("os") == "linux" and about.get("architecture") == platform.oci_arch:
-            manifest = repository.manifest(entry.digest)
-            if manifest is None:
-                raise OutsideFailed(f"base image {name} is incomplete", why=f"its manifest {entry.digest} is missing")
-            return manifest
-    offered = sorted({f"{(e.platform or {}).get('os')}/{(e.platform or {}).get('architecture')}" for e in entries})
-    raise BadInput(f"base image {name} is not made for {platform}", why=f"it offers {', '.join(offered) or 'nothing'}")
+    entry = platform_entry(entries, arch)
+    if entry is None:
+        raise BadInput(
+            f"base image {name} is not made for {Platform(arch)}", why=f"it offers {offered_platforms(entries)}"
+        )
+    manifest = repository.manifest(entry.digest)
+    if manifest is None:
+        raise OutsideFailed(f"base image {name} is incomplete", why=f"its manifest {entry.digest} is missing")
+    return manifest
 
 
 def read_config(
@@ -120,9 +148,11 @@ class _Look:
     pythons: dict[str, str] = field(default_factory=dict)
     glibc: str | None = None
     musl: bool = False
+    distributions: Distributions = field(default_factory=Distributions)
 
     def into(self, layer: tarfile.TarFile) -> None:
         here: set[str] = set()
+        texts: dict[str, bytes] = {}
         hides: list[str] = []
         for member in layer:
             path = member.name.removeprefix("./").strip("/")
@@ -136,8 +166,9 @@ class _Look:
             elif path not in self.seen and not f"{path}/".startswith(self.hidden):
                 here.add(path)
                 self._note(layer, member, path)
+                self.distributions.note(layer, member, path, texts)
         self.seen |= {
-            path for path in here if _LIBC.fullmatch(path) or _PYTHON.fullmatch(path) or _MUSL.fullmatch(path)
+            path for path in here if any(kind.fullmatch(path) for kind in (_LIBC, _PYTHON, _MUSL, METADATA, PYVENV))
         }
         self.hidden = (*self.hidden, *hides)
 
@@ -150,7 +181,10 @@ class _Look:
             self.musl = True
 
     def facts(self) -> BaseFacts:
-        return BaseFacts(pythons=dict(sorted(self.pythons.items())), glibc=self.glibc, musl=self.musl)
+        pythons = dict(sorted(self.pythons.items()))
+        return BaseFacts(
+            pythons=pythons, glibc=self.glibc, musl=self.musl, distributions=self.distributions.found(pythons)
+        )
 
 
 def _glibc(layer: tarfile.TarFile, member: tarfile.TarInfo) -> str | None:
@@ -173,12 +207,18 @@ def _read(
 
     def layers() -> Iterator[tarfile.TarFile]:
         for descriptor in reversed(descriptors):
+            if descriptor.media_type not in LAYER_TYPES:
+                raise CannotTell(
+                    "the base image has a layer of an unknown kind",
+                    why=f"media type {descriptor.media_type}",
+                    fix="use a base with gzip, zstd or plain tar layers",
+                )
             chunks = kept_blob(lambda: repository, descriptor, store, keep=keep)
-            with _plain(descriptor, ChunkReader(chunks, advance)) as file:
+            with decompressed(BlobStream(chunks, advance), descriptor) as file:
                 try:
                     with tarfile.open(fileobj=file, mode="r|") as archive:
                         yield archive
-                except (tarfile.TarError, EOFError, igzip.BadGzipFile, InflateError, zstandard.ZstdError) as error:
+                except DAMAGED as error:
                     raise OutsideFailed(
                         f"base image {name} is damaged",
                         why=f"layer {descriptor.digest}: {error}",
@@ -187,21 +227,6 @@ def _read(
 
     with reporter.task(f"base {name}", total=total) as advance:
         return find_facts(layers())
-
-
-def _plain(descriptor: Descriptor, file: ChunkReader) -> IO[bytes]:
-    raw = cast("IO[bytes]", file)
-    if descriptor.media_type.endswith(("+gzip", ".gzip")):
-        return cast("IO[bytes]", igzip.open(raw, "rb"))  # type: ignore[no-untyped-call]
-    if descriptor.media_type.endswith("+zstd"):
-        return cast("IO[bytes]", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
-    if descriptor.media_type in (MediaType.LAYER_TAR, "application/vnd.docker.image.rootfs.diff.tar"):
-        return raw
-    raise CannotTell(
-        "the base image has a layer of an unknown kind",
-        why=f"media type {descriptor.media_type}",
-        fix="use a base with gzip, zstd or plain tar layers",
-    )
 
 
 def _descriptor(value: Any, name: str) -> Descriptor:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from builder.base.debian import SUITES, lock_debian, parse_debian
-from builder.base.oci import lock_oci
-from builder.base.values import LockedBase
+from builder.base.oci import base_facts, kept_facts, lock_oci
+from builder.base.values import BaseDistribution, LockedBase
 from builder.errors import BadInput, OutsideFailed, did_you_mean
 from builder.events import Reporter
 from builder.names import Arch, LayoutRef, Reference, parse_ref
 from builder.registry.values import Repository
 from builder.store import Store
 
-__all__ = ["OpenRepository", "resolve_base"]
+__all__ = ["OpenRepository", "base_distributions", "resolve_base"]
 
 OpenRepository = Callable[[Reference], Repository]
 """Opens the repository that a reference lies in."""
@@ -66,3 +66,33 @@ def resolve_base(
     locked = lock_oci(ref, open_repository(ref), python=python, arch=arch, store=store, reporter=reporter)
     store.put_derived("base-lock", key, locked.to_json())
     return locked
+
+
+def base_distributions(
+    base: LockedBase, *, store: Store, reporter: Reporter, offline: bool, open_repository: OpenRepository
+) -> tuple[BaseDistribution, ...]:
+    """The Python distributions that a locked base brings along; the built-in base has none.
+
+    Read from the base's layers once for a store; `OutsideFailed` when they are out of reach.
+    """
+    if parse_debian(base.reference) is not None:
+        return ()
+    facts = kept_facts(base.digest, store)
+    if facts is None:
+        ref = parse_ref(base.reference)
+        if offline and not isinstance(ref, LayoutRef):
+            raise OutsideFailed(
+                f"base {ref} was not looked into yet",
+                why="offline, and this store does not know which packages it holds",
+                fix="run once without --offline, or use a base in an OCI layout (oci:DIR:tag)",
+            )
+        repository = open_repository(ref)
+        manifest = repository.manifest(base.digest)
+        if manifest is None:
+            raise OutsideFailed(
+                f"base {ref} is gone",
+                why=f"its registry no longer has {base.digest}, which the lock names",
+                fix="lock again with --upgrade, which takes what the tag names now",
+            )
+        facts = base_facts(ref, repository, manifest, store=store, reporter=reporter)
+    return facts.distributions

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from builder.names import Digest
 
-__all__ = ["BASE_LAYOUT", "DebPackage", "LockedBase", "TreeEntry"]
+__all__ = ["BASE_LAYOUT", "BaseDistribution", "DebPackage", "LockedBase", "TreeEntry"]
 
 BASE_LAYOUT = "2"
 """Version of the rules by which packages become the base's tree (debian_tree.py); part of its digest."""
@@ -25,6 +25,23 @@ class DebPackage:
     size: int
     """Length of the .deb in bytes."""
     url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseDistribution:
+    """A Python distribution that a base image brings along."""
+
+    name: str
+    """Normalised (PEP 503)."""
+    version: str
+    requires: tuple[str, ...]
+    """Requires-Dist lines, as written."""
+    site: str
+    """Absolute path of the folder it is importable from, e.g. /opt/conda/lib/python3.12/site-packages."""
+    python: str | None
+    """Minor version of the interpreter that imports from `site`; None where the path does not say."""
+    shares_system: bool = False
+    """Whether `site` belongs to a virtual environment that also sees the packages of the system's Python."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
+from builder.cli.audit_sweep import LEVELS as _LEVELS
+from builder.cli.audit_sweep import merge, pull, push, sweep
 from builder.cli.console import Console, shared_options
 from builder.cli.registry_options import open_reference, plain_http_option
 from builder.errors import BadInput
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import httpx
 
     from builder.audit.policy import AuditException
+    from builder.audit.sources import Fit
     from builder.audit.values import AuditReport, TargetAudit
     from builder.lock.values import Lock
     from builder.names import Digest
@@ -28,11 +31,40 @@ if TYPE_CHECKING:
 
 Format = Literal["text", "json", "sarif", "junit", "github"]
 
-_LEVELS = ("warn", "carry", "block")
+
+class _TargetsOrCommand(click.Group):
+    """A command with targets, or one of its subcommands when the first word is its name."""
+
+    allow_interspersed_args = True
+    _WORDS = "builder.audit.subcommand"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.meta[self._WORDS] = args
+            return []
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        words: list[str] | None = ctx.meta.pop(self._WORDS, None)
+        if words is None:
+            return click.Command.invoke(self, ctx)
+        # Beside this context rather than below it, so that its usage does not name this command's targets.
+        name = f"{ctx.info_name} {words[0]}"
+        with self.commands[words[0]].make_context(name, words[1:], parent=ctx.parent) as own:
+            return own.command.invoke(own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return click.Command.collect_usage_pieces(self, ctx)
 
 
-@click.command(name="audit", help="Find what in wheels belongs to another backend.")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
+@click.command(
+    "audit",
+    cls=_TargetsOrCommand,
+    commands=[merge, pull, push],
+    no_args_is_help=False,
+    short_help="Find what in wheels belongs to another backend.",
+)
+@click.argument("targets", nargs=-1, metavar="TARGET…")
 @click.option("--backend", default=None, help="The backend whose image the wheels are for; a lock says its own.")
 @click.option(
     "--format",
@@ -41,8 +73,13 @@ _LEVELS = ("warn", "carry", "block")
     default=None,
     help="text, json, sarif (code scanning), junit (CI servers) or github (annotations). [default: text]",
 )
-@click.option("--python", default="3.11", show_default=True, help="Python of the image; a lock says its own.")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), default="x86_64", show_default=True)
+@click.option("--python", default=None, help="Python of the image; a lock and an image say their own. [default: 3.11]")
+@click.option(
+    "--arch",
+    type=click.Choice(["x86_64", "aarch64"]),
+    default=None,
+    help="Processor of the image; a lock and an image of one processor say their own. [default: x86_64]",
+)
 @click.option("--glibc", default="2.36", show_default=True, help="glibc of the image, to choose a requirement's wheel.")
 @click.option(
     "--fail-on", type=click.Choice(_LEVELS), default="block", show_default=True, help="The mildest level that is a no."
@@ -67,7 +104,26 @@ _LEVELS = ("warn", "carry", "block")
     metavar="LOCK",
     help="Report only what the audited lock adds to this one.",
 )
+@click.option("--all-chains", is_flag=True, help="Of a lock or an image, show every way to a package with findings.")
+@click.option("--record", is_flag=True, help="Check every file's hash in RECORD too; reads each wheel once more.")
 @click.option("--full", is_flag=True, help="Read a requirement's whole wheel even when its metadata blocks already.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Sweep: write a line of JSON for each wheel, in bounded memory; taken up again where it broke off.",
+)
+@click.option("--shard", default="1/1", metavar="I/N", help="Of a sweep, do only part I of N.")
+@click.option(
+    "--targets",
+    "listed",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
+    default=None,
+    metavar="FILE",
+    help="Of a sweep, a file with more targets, one a line; - reads them from stdin.",
+)
+@click.option("--newest", is_flag=True, help="Of an index, audit only each project's newest version.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=None, help="Wheels at a time [default: all CPUs].")
 @plain_http_option
 @shared_options
@@ -77,25 +133,36 @@ def command(
     targets: tuple[str, ...],
     backend: str | None,
     output: Format | None,
-    python: str,
-    arch: Literal["x86_64", "aarch64"],
+    python: str | None,
+    arch: Literal["x86_64", "aarch64"] | None,
     glibc: str,
     fail_on: Literal["warn", "carry", "block"],
     exceptions: Path | None,
     project: Path | None,
     diff: bool,
     against: Path | None,
+    all_chains: bool,
+    record: bool,
     full: bool,
+    results: Path | None,
+    shard: str,
+    listed: Path | None,
+    newest: bool,
     jobs: int | None,
     plain_http: bool,
 ) -> int:
-    """TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
-    such as catboost==1.2.8. A lock and an image are audited alone.
+    """Find what in wheels belongs to another backend.
+
+    TARGET is a wheel file, a folder of wheels, a lock, an image (host/name:tag or oci:DIR[:tag]), or a requirement
+    such as catboost==1.2.8. A lock and an image are audited alone. A sweep (--results) takes wheels, folders,
+    requirements and the URLs of indexes, of their project pages and of wheels, as many as there are.
     """
     from builder.audit.audit import audit_lock, audit_wheels, load_rules
     from builder.audit.environment import marker_environment
     from builder.audit.peek import peek
     from builder.audit.policy import load_exceptions
+    from builder.audit.sources import Fit
+    from builder.audit.sweep import Question
     from builder.lock.files import read_lock
     from builder.names import parse_backend
     from builder.report.places import lock_places
@@ -103,17 +170,63 @@ def command(
     from builder.wheels.fetch import sound_wheels
 
     if backend is None:
-        if len(targets) != 1 or not _is_lock(targets[0]):
+        if not targets or not all(_is_lock(target) for target in targets):
             raise BadInput("--backend is missing", why="only a lock says its own", fix="add --backend NAME")
         backend = read_lock(Path(targets[0])).backend
+    if all_chains and not (len(targets) == 1 and (_is_lock(targets[0]) or _is_image(targets[0]))):
+        raise BadInput(
+            "--all-chains needs a lock or an image",
+            why="wheels on their own were pulled in by nobody",
+            fix="name a lock or an image as the one target",
+        )
     parse_backend(backend)
     store = default_store(os.environ)
     waived, translations = _of_project(project, targets, backend)
     waived += load_exceptions(exceptions) if exceptions else ()
     today = datetime.now(tz=UTC).date()
+    machine = Fit(python=python or "3.11", arch=arch or "x86_64", glibc=glibc)
+    if results is not None:
+        if diff or against or output not in (None, "text", "json"):
+            raise BadInput(
+                "--results goes with none of --diff, --against and --format", why="a sweep has lines, and a summary"
+            )
+        return sweep(
+            console,
+            targets,
+            results=results,
+            shard=shard,
+            listed=listed,
+            newest=newest,
+            question=Question(
+                backend=backend,
+                fit=machine,
+                exceptions=waived,
+                translations=translations,
+                today=today,
+                full=full,
+                record=record,
+            ),
+            store=store,
+            fail_on=fail_on,
+            jobs=jobs,
+        )
+    if shard != "1/1" or listed is not None or newest or any(_is_url(target) for target in targets):
+        raise BadInput(
+            "this is a sweep, and --results is missing",
+            why="--shard, --targets, --newest and URLs are for many wheels, whose results do not fit a report",
+            fix="add --results FILE",
+        )
+    if not targets:
+        raise BadInput("no target", fix="name a wheel, a folder, a lock, an image or a requirement")
 
     def lock_report(path: Path) -> AuditReport:
         lock = read_lock(path)
+        if lock.backend != backend:
+            raise BadInput(
+                f"{path} is a lock for {lock.backend}, and {backend} is asked for",
+                why="what is locked for one backend is another's on purpose",
+                fix=f"leave out --backend, or name pylock.{backend}.toml",
+            )
         wheels = _wheelhouse(console, lock, store)
         with sound_wheels(lock.packages, store):
             return audit_lock(
@@ -126,6 +239,8 @@ def command(
                 exceptions=waived,
                 translations=translations,
                 today=today,
+                all_chains=all_chains,
+                record=record,
             )
 
     def enough(client: httpx.Client, url: str, file: str, digest: Digest) -> TargetAudit | None:
@@ -135,7 +250,7 @@ def command(
             file,
             digest,
             backend=backend,
-            environment=marker_environment(python, arch),
+            environment=marker_environment(machine.python, machine.arch),
             rules=load_rules(),
             exceptions=waived,
             translations=translations,
@@ -144,22 +259,19 @@ def command(
 
     def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
         early = None if full or diff else enough
-        found = [
-            item
-            for name in names
-            for item in _wheels(console, name, store, python=python, arch=arch, glibc=glibc, enough=early)
-        ]
+        found = [item for name in names for item in _wheels(console, name, store, machine, enough=early)]
         wheels = [item for item in found if isinstance(item, tuple)]
         report = audit_wheels(
             wheels,
             backend=backend,
-            environment=marker_environment(python, arch),
+            environment=marker_environment(machine.python, machine.arch),
             store=store,
             reporter=console,
             jobs=jobs,
             exceptions=waived,
             translations=translations,
             today=today,
+            record=record,
         )
         audited = iter(report.targets)
         targets = tuple(next(audited) if isinstance(item, tuple) else item for item in found)
@@ -211,6 +323,7 @@ def command(
             exceptions=waived,
             translations=translations,
             today=today,
+            all_chains=all_chains,
         )
         return _finish(console, report, None, output, fail_on)
     report, _ = wheel_report(targets)
@@ -236,6 +349,10 @@ def _is_lock(target: str) -> bool:
     return target.endswith(".toml")
 
 
+def _is_url(target: str) -> bool:
+    return target.startswith(("http://", "https://"))
+
+
 def _is_image(target: str) -> bool:
     """`oci:DIR`, `host/name`, `host:5000/name:tag` — and no requirement such as `name @ https://…`, file or folder."""
     if target.startswith("oci:"):
@@ -250,19 +367,20 @@ def _audit_image(
     backend: str,
     store: Store,
     *,
-    python: str,
-    arch: Literal["x86_64", "aarch64"],
+    python: str | None,
+    arch: Literal["x86_64", "aarch64"] | None,
     plain_http: bool,
     exceptions: tuple[AuditException, ...],
     translations: tuple[str, ...],
     today: date,
+    all_chains: bool,
 ) -> AuditReport:
     from builder.audit.image import audit_image
     from builder.names import parse_ref
     from builder.registry import find_image
 
     reference = parse_ref(target)
-    repository = open_reference(console, reference, plain_http=plain_http)
+    repository = open_reference(console, reference, plain_http=plain_http, mirrors=True)
     return audit_image(
         repository,
         find_image(reference, repository).digest,
@@ -274,6 +392,7 @@ def _audit_image(
         exceptions=exceptions,
         translations=translations,
         today=today,
+        all_chains=all_chains,
     )
 
 
@@ -335,10 +454,8 @@ def _wheels(
     console: Console,
     target: str,
     store: Store,
+    machine: Fit,
     *,
-    python: str,
-    arch: Literal["x86_64", "aarch64"],
-    glibc: str,
     enough: Callable[[httpx.Client, str, str, Digest], TargetAudit | None] | None,
 ) -> list[tuple[Path, str] | TargetAudit]:
     """(path, wheel file name) of a target's wheels; an audit for a requirement that `enough` could judge."""
@@ -357,9 +474,9 @@ def _wheels(
     found = fetch_requirement(
         target,
         store,
-        python=python,
-        arch=arch,
-        glibc=glibc,
+        python=machine.python,
+        arch=machine.arch,
+        glibc=machine.glibc,
         reporter=console,
         environ=os.environ,
         offline=console.offline,

@@ -50,14 +50,16 @@ def command(
 
     loaded = load_project(find_project(project or Path.cwd()))
     chosen = _backends(loaded, backends)
-    plans = [locked_plan(console, loaded.path, backend) for backend in chosen]
+    locked = [locked_plan(console, loaded.path, backend) for backend in chosen]
+    plans = [plan for plan, _ in locked]
     targets = [_target(loaded, plan, to) for plan in plans]
     text = bake_hcl(targets)
     rows = github_matrix(targets)
     if folder is not None:
         _write(console, plans, targets, folder, text)
+    stale = {backend: list(reasons) for backend, (_, reasons) in zip(chosen, locked, strict=True) if reasons}
     console.document(
-        {"schema": "builder/bake/1", "verdict": "ok", "bake": text, "matrix": rows},
+        {"schema": "builder/bake/1", "verdict": "ok", "bake": text, "matrix": rows, "stale": stale},
         lambda: json.dumps(rows, separators=(",", ":")) if matrix else text,
     )
     return 0

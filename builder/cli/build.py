@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 @click.command("build")
-@click.option("--backend", required=True, help="Backend of the image: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
+@click.option("--backend", required=True, help="Backend of the image, e.g. cuda.")
 @click.option(
     "--engine", type=click.Choice(["oci", "docker", "buildah"]), default="oci", show_default=True, help="Who assembles."
 )
@@ -25,6 +25,9 @@ __all__ = ["command"]
 )
 @click.option(
     "--node-class", metavar="N", help="Node class the image is for; its checks count for N only on such a machine."
+)
+@click.option(
+    "--devices", is_flag=True, help="Give the node class's devices to the build steps of docker (CDI) or buildah."
 )
 @click.option(
     "--runner", type=click.Choice(["builtin", "docker"]), help="Who runs the checks [default: the engine's own]."
@@ -82,6 +85,7 @@ def command(console: Console, /, **options: Any) -> int:
             engine=options["engine"],
             to=parse_ref(options["to"]) if options["to"] else None,
             node_class=node_class(options["node_class"]) if options["node_class"] else None,
+            devices=options["devices"],
             runner=options["runner"],
             locked=options["locked"],
             upgrade=options["upgrade"],

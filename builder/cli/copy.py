@@ -29,9 +29,10 @@ def command(console: Console, source: str, target: str, no_referrers: bool, move
     from builder.registry.errors import TagMoved
     from builder.release.evidence import listed_evidence
     from builder.release.publish import TagTaken, publish
+    from builder.release.tags import refuse_class_tag, refuse_promoted_tag
 
     source_ref, target_ref = parse_ref(source), parse_ref(target)
-    origin = open_reference(console, source_ref, plain_http=plain_http)
+    origin = open_reference(console, source_ref, plain_http=plain_http, mirrors=True)
     place = open_reference(console, target_ref, plain_http=plain_http)
     found = find_image(source_ref, origin)
     if target_ref.digest is not None and target_ref.digest != found.digest:
@@ -40,7 +41,12 @@ def command(console: Console, source: str, target: str, no_referrers: bool, move
         )
     tag = target_ref.tag or source_ref.tag
     ref = str(target_ref.with_tag(tag) if tag else target_ref.with_digest(found.digest))
+    if tag:
+        refuse_class_tag(tag)
+        refuse_promoted_tag(tag, origin, found.digest)
     before = place.resolve(tag) if tag else None
+    if before is not None and tag:
+        refuse_promoted_tag(tag, place, before.digest)
     moves = move_tag and before is not None and before.digest != found.digest
     try:
         done = publish(

@@ -12,6 +12,8 @@ from builder.cli.console import Console, project_option, shared_options
 if TYPE_CHECKING:
     from builder.image.dockerfile import Dockerfile
     from builder.image.values import ImagePlan
+    from builder.pipeline.values import Work
+    from builder.project import Project
 
 __all__ = ["command", "locked_plan", "write_build_context"]
 
@@ -30,11 +32,12 @@ __all__ = ["command", "locked_plan", "write_build_context"]
 def command(console: Console, project: Path | None, backend: str, folder: Path | None) -> int:
     """Print the Dockerfile of one backend.
 
-    It follows from the project file and the lock alone; nothing is fetched unless --write asks for the wheels.
+    It follows from the project file and the lock alone; nothing is fetched unless --write asks for the wheels. A lock
+    that no longer fits the project file is used as it is, and said to be stale.
     """
     from builder.image.dockerfile import build_line, context_document, public_base, render, run_line
 
-    plan = locked_plan(console, project, backend)
+    plan, stale = locked_plan(console, project, backend)
     image, note = public_base(plan.lock.base)
     made = render(plan, base_image=image, base_note=note)
     if folder is not None:
@@ -43,6 +46,7 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
         "schema": "builder/dockerfile/1",
         "verdict": "ok",
         "backend": backend,
+        "stale": list(stale),
         "dockerfile": made.text,
         "context": context_document(made.context),
         "build": build_line(plan),
@@ -52,8 +56,8 @@ def command(console: Console, project: Path | None, backend: str, folder: Path |
     return 0
 
 
-def locked_plan(console: Console, project: Path | None, backend: str) -> ImagePlan:
-    """What is known of a locked backend's image without fetching a wheel."""
+def locked_plan(console: Console, project: Path | None, backend: str) -> tuple[ImagePlan, tuple[str, ...]]:
+    """What is known of a locked backend's image without fetching a wheel, and why its lock is stale, if it is."""
     import os
 
     from builder.errors import BadInput, where_path
@@ -76,7 +80,22 @@ def locked_plan(console: Console, project: Path | None, backend: str) -> ImagePl
             where=where_path(path),
         )
     work = Work(store=default_store(os.environ), environ=os.environ, reporter=console, offline=console.offline)
-    return plan_image(loaded, lock, Wheelhouse(files={}), work)
+    stale = _stale(loaded, backend, work)
+    for reason in stale:
+        console.note(f"{path.name} is stale: {reason}")
+    if stale:
+        console.note(f"renew it with builder lock --backend {backend}")
+    return plan_image(loaded, lock, Wheelhouse(files={}), work), stale
+
+
+def _stale(project: Project, backend: str, work: Work) -> tuple[str, ...]:
+    from builder.errors import CannotTell, Refused
+    from builder.pipeline.lock import lock_project
+
+    try:
+        return lock_project(project, backend, work=work, check=True).stale
+    except (CannotTell, Refused) as error:
+        return (f"{error.what}: {error.why}",)
 
 
 def write_build_context(console: Console, plan: ImagePlan, made: Dockerfile, folder: Path) -> None:
@@ -113,7 +132,9 @@ def write_build_context(console: Console, plan: ImagePlan, made: Dockerfile, fol
             store,
             console,
             offline=console.offline,
-            open_repository=partial(open_repository, environ=os.environ, offline=console.offline, reporter=console),
+            open_repository=partial(
+                open_repository, environ=os.environ, offline=console.offline, mirrors=True, reporter=console
+            ),
         )
         archive = folder / "base.tar"
         with archive.open("wb") as file:

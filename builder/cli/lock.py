@@ -20,7 +20,7 @@ __all__ = ["command"]
 
 
 @click.command("lock")
-@click.option("--backend", help="Backend to lock for: cpu, cuda, rocm, npu, neuron, tpu, xpu.")
+@click.option("--backend", help="Backend to lock for, e.g. cuda.")
 @click.option(
     "--diff",
     nargs=2,

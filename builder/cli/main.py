@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import sys
@@ -12,7 +11,8 @@ from collections.abc import Sequence
 import click
 
 from builder import __version__
-from builder.errors import BadInput, BuilderError, OutsideFailed, did_you_mean
+from builder.cli.lazy import LazyGroup
+from builder.errors import BadInput, BuilderError, OutsideFailed
 
 __all__ = ["COMMANDS", "build_main", "cli", "main", "run"]
 
@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "matrix": ("builder.cli.matrix", "Compatibility tables: check, list, show, explain, solve."),
     "node": ("builder.cli.node", "Node classes: probe this machine, list and show the known ones."),
     "lock": ("builder.cli.lock", "Decide and write the hashed lock of one backend."),
+    "base": ("builder.cli.base", "Base images: is one fit for a backend and a lock, and is it still what was locked?"),
     "audit": ("builder.cli.audit", "Find what in wheels belongs to another backend."),
     "dockerfile": ("builder.cli.dockerfile", "Print the Dockerfile of one backend."),
     "build": ("builder.cli.build", "Lock, audit, assemble, prove, smoke-test and publish an image."),
@@ -28,52 +29,43 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prove": ("builder.cli.prove", "Prove statically that an image loads on a node class."),
     "smoke": ("builder.cli.smoke", "Run the checks inside an image."),
     "publish": ("builder.cli.publish", "Publish an image and its evidence under its version tag."),
+    "sign": ("builder.cli.sign", "Sign all evidence of an image with a private key."),
     "promote": ("builder.cli.promote", "Move a node class's tag to an image that passed on that class."),
     "rollback": ("builder.cli.rollback", "Move a node class's tag back to the image before."),
     "pick": ("builder.cli.pick", "Print the digest that a node should run."),
     "verify": ("builder.cli.verify", "Check every byte of an image and all its evidence."),
     "copy": ("builder.cli.copy", "Copy an image and its evidence between registries and layouts."),
-    "gc": ("builder.cli.gc", "Free the disk of what nobody needs, in the store or in layouts."),
+    "cache": ("builder.cli.cache", "The engine cache: compiled engines by what makes them valid."),
+    "gc": ("builder.cli.gc", "Clear away what nobody needs, in the store, in layouts or in registries."),
     "images": ("builder.cli.images", "List the images of a repository and their evidence."),
     "doctor": ("builder.cli.doctor", "What this machine can do, with the mend for what it cannot."),
 }
 """Command to (module, one-line help). The module's attribute `command` is the click command of that name."""
 
 
-class _LazyGroup(click.Group):
-    """Imports a command's module only when that command is asked for, so that `--version` stays fast."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{COMMANDS[cmd_name][0]}.command is not a click command")
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise BadInput(f"unknown command {args[0]!r}", fix=did_you_mean(args[0], COMMANDS))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
 @click.group(
-    cls=_LazyGroup,
+    cls=LazyGroup,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 yes, 1 the answer is no, 2 the question is wrong, 3 the outside world failed, 4 cannot tell.",
 )
 @click.version_option(__version__, prog_name="builder", message="%(prog)s %(version)s")
 def cli() -> None:
     """One Python service, one locked, audited image per accelerator backend."""
+
+
+class Interrupted(BuilderError):
+    """Ctrl-C."""
+
+    kind = "interrupted"
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__(
+            "interrupted",
+            why="Ctrl-C; no tag names anything unfinished, and what was finished is kept",
+            fix="run it again to go on",
+        )
 
 
 def run(args: Sequence[str]) -> int:
@@ -98,8 +90,7 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as error:
         return _report(BadInput(error.format_message()), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        sys.stderr.write("interrupted; nothing was published, finished downloads are kept\n")
-        return 130
+        return _report(Interrupted(), as_json=as_json)
     except BrokenPipeError:
         # what is still buffered goes nowhere, instead of failing once more when the interpreter ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -47,8 +47,9 @@ def _load(root: Path | None) -> Tables:
 @_tables
 @click.option("--write", is_flag=True, help="Put faultless tables into canonical form.")
 def _check(console: Console, tables: Path | None, write: bool) -> int:
-    """Lint all tables: schema, laws, sources, canonical form, node classes."""
+    """Lint all tables: schema, laws, sources, canonical form, node classes, engine kinds."""
     from builder import resources
+    from builder.cache.check import check_engine_tables
     from builder.matrix.load import check_tables, rewrite_tables
     from builder.node.classes import check_node_classes
 
@@ -56,7 +57,7 @@ def _check(console: Console, tables: Path | None, write: bool) -> int:
     if write:
         for path in rewrite_tables(root):
             console.note(f"rewrote {path}")
-    faults = (*check_tables(root), *check_node_classes(root))
+    faults = (*check_tables(root), *check_node_classes(root), *check_engine_tables(root))
     problems = [
         {
             "file": fault.where.file if fault.where else "",
@@ -369,7 +370,8 @@ def _refresh(
 ) -> int:
     """Compare a maker's source with its table, and take in what is new.
 
-    GENERATOR is one of torch-cuda, torch-rocm, rocm-members, cann-images, neuron-sdk, torch-xla, torch-npu-wheels. Rows
+    GENERATOR is one of torch-cuda, torch-rocm, rocm-members, cann-images, neuron-sdk, torch-xla, jax-tpu,
+    torch-npu-wheels. Rows
     the source no longer has stay: what was true of a release stays true. A source too short to be true is refused.
     """
     import datetime as dt

@@ -93,4 +93,6 @@ def _document(name: str, node: NodeClass) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "not known"
     return "not known" if value is None else str(value)

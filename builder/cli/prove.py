@@ -54,7 +54,7 @@ def command(
 
     reference = parse_ref(image)
     node = find_class(node_class)
-    repository = open_reference(console, reference, plain_http=plain_http)
+    repository = open_reference(console, reference, plain_http=plain_http, mirrors=not attach)
     proof = prove(
         repository,
         find_image(reference, repository).digest,

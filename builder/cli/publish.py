@@ -58,7 +58,7 @@ def command(
     from builder.release.tags import refuse_class_tag
 
     source_ref, target_ref = parse_ref(image), parse_ref(to)
-    source = open_reference(console, source_ref, plain_http=plain_http)
+    source = open_reference(console, source_ref, plain_http=plain_http, mirrors=True)
     target = open_reference(console, target_ref, plain_http=plain_http)
     found = find_image(source_ref, source)
     if target_ref.digest is not None and target_ref.digest != found.digest:

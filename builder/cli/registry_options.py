@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.console import Console, print_document, print_error
-from builder.errors import BadInput, Refused
+from builder.errors import BadInput, Refused, where_path
 from builder.names import Digest, LayoutRef, Reference, parse_ref
 
 if TYPE_CHECKING:
@@ -24,9 +24,11 @@ __all__ = [
     "evidence_documents",
     "expect_option",
     "image_name",
+    "key_password",
     "now",
     "open_reference",
     "parse_expected",
+    "password_option",
     "plain_http_option",
     "print_refusal",
     "repository_reference",
@@ -49,8 +51,8 @@ def expect_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def open_reference(console: Console, reference: Reference, *, plain_http: bool) -> Repository:
-    """The repository of a reference, with this process's environment."""
+def open_reference(console: Console, reference: Reference, *, plain_http: bool, mirrors: bool = False) -> Repository:
+    """The repository of a reference, with this process's environment; by way of its `mirrors` when it is only read."""
     from builder.registry import open_repository
 
     return open_repository(
@@ -58,6 +60,7 @@ def open_reference(console: Console, reference: Reference, *, plain_http: bool) 
         environ=os.environ,
         offline=console.offline,
         plain_http=True if plain_http else None,
+        mirrors=mirrors,
         reporter=console,
     )
 
@@ -151,3 +154,23 @@ def existing_file(*names: str, help: str, multiple: bool = False) -> Callable[[C
         default=() if multiple else None,
         help=help,
     )
+
+
+_PASSWORD = "BUILDER_KEY_PASSWORD"  # noqa: S105 - the name of a variable
+
+
+def password_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--password-file`, for the private key that a command signs with."""
+    help_text = f"File with the key's password in its first line [default: {_PASSWORD}]."
+    return existing_file("--password-file", help=help_text)(function)
+
+
+def key_password(path: Path | None) -> bytes | None:
+    """The password of a private key, from its file or from the environment; None for none."""
+    if path is None:
+        text = os.environ.get(_PASSWORD)
+        return text.encode() if text else None
+    try:
+        return path.read_bytes().split(b"\n", 1)[0].rstrip(b"\r") or None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}", why=str(error.strerror), where=where_path(path)) from error

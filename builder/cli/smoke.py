@@ -51,7 +51,7 @@ def command(
     from builder.store import default_store
 
     reference = parse_ref(image)
-    repository = open_reference(console, reference, plain_http=plain_http)
+    repository = open_reference(console, reference, plain_http=plain_http, mirrors=not attach)
     report = smoke_image(
         repository,
         which_image(repository, reference),

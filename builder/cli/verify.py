@@ -40,7 +40,7 @@ def command(console: Console, image: str, require: tuple[str, ...], keys: tuple[
     about this very image, and the SBOM must agree with the provenance. With --key, DSSE signatures are checked.
     """
     from builder.registry import find_image
-    from builder.release.signatures import read_key
+    from builder.registry.dsse import read_key
     from builder.release.verify import KINDS, NEEDED, verify
 
     for kind in require:

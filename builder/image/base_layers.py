@@ -15,12 +15,12 @@ from builder.base.resolve import OpenRepository
 from builder.base.values import LockedBase, TreeEntry
 from builder.errors import OutsideFailed
 from builder.events import Reporter
-from builder.image.layers import LayerWriter, kept_layer, write_layer
+from builder.image.layers import LayerWriter, kept_layer, layer_source, write_layer
 from builder.image.packing import GZIP, Packing
 from builder.image.values import Layer
 from builder.names import Arch, Digest, LayoutRef, parse_ref
 from builder.registry.manifests import parse_manifest
-from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BlobSource, BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store
 
 __all__ = ["BaseImage", "base_image", "base_sizes", "debian_layer", "write_tree"]
@@ -63,7 +63,7 @@ def base_image(
     """The base's layers; `open_repository` is needed for an OCI base. `packing` is for those that are made here."""
     if base.packages:
         layer = debian_layer(base, arch, store, reporter, offline=offline, packing=packing)
-        return BaseImage(layers=(layer,), sources=(_own(layer),), config={})
+        return BaseImage(layers=(layer,), sources=(layer_source(layer, store),), config={})
     return _oci_base(base, store, open_repository)
 
 
@@ -122,12 +122,6 @@ def write_tree(writer: LayerWriter, tree: tuple[TreeEntry, ...]) -> None:
             writer.symlink(entry.path, entry.link, uid=entry.uid, gid=entry.gid)
         else:
             writer.content(entry.path, entry.data, mode=entry.mode, uid=entry.uid, gid=entry.gid)
-
-
-def _own(layer: Layer) -> BlobSource:
-    if layer.path is None:
-        raise ValueError("a layer made here has a file")
-    return FileSource(layer.path, immutable=True)
 
 
 def _oci_base(base: LockedBase, store: Store, open_repository: OpenRepository | None) -> BaseImage:

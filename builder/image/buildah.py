@@ -7,6 +7,7 @@ user's container storage, where podman runs it. As with docker, the digest depen
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from builder.errors import OutsideFailed
 from builder.events import Reporter
 from builder.image.base_layers import BaseImage, base_image
 from builder.image.conflicts import shadowed_paths
+from builder.image.devices import buildah_devices
 from builder.image.docker import base_archive, hand_over, scratch_folder, write_context
 from builder.image.dockerfile import local_base, render
 from builder.image.install import Venv
@@ -72,6 +74,12 @@ class Buildah:
             )
         return done.stdout
 
+    @property
+    def version(self) -> str:
+        """`1.28.2`."""
+        found = re.search(rb"\d+\.\d+[0-9.]*", self.run(["--version"], what="say its version"))
+        return found[0].decode() if found else ""
+
     def image_layers(self, name: str) -> tuple[str, ...] | None:
         """Diff ids of an image in the storage, lowest first, or None when it has no such image."""
         done = self._call(["inspect", "--type", "image", "--format", "{{json .OCIv1.RootFS.DiffIDs}}", name])
@@ -98,12 +106,15 @@ def assemble_buildah(
     reference: Reference | None = None,
     open_repository: OpenRepository | None = None,
     offline: bool = False,
+    devices: tuple[str, ...] = (),
 ) -> BuiltImage:
     """Build the image and put it into `target`, under its digest, and under `tag` when given.
 
-    The image stays in the container storage too, as `NAME:BACKEND`. Arguments and result are those of `assemble`.
+    The image stays in the container storage too, as `NAME:BACKEND`. Arguments and result are those of `assemble`;
+    `devices` are given to the build's steps (CDI names or device nodes).
     """
     refuse_packing(plan.project.image, "buildah")
+    given = buildah_devices(devices, buildah.version) if devices else ()
     shadowed_paths(wheel_files(plan), Venv(root=VENV, python=plan.lock.python), store)
     base = base_image(plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository)
     name = local_base(plan.lock.base)
@@ -122,7 +133,7 @@ def assemble_buildah(
         with reporter.task("buildah build"):
             buildah.run(
                 [
-                    *("build", "--network=none", "--pull=never", "--layers", "--format=oci"),
+                    *("build", "--network=none", "--pull=never", "--layers", "--format=oci", *given),
                     *("--tag", f"{plan.project.name}:{plan.lock.backend}", "--iidfile", str(id_file)),
                     *("--file", str(context / "Dockerfile"), str(context)),
                 ],

@@ -24,10 +24,12 @@ from builder.image.base_layers import BaseImage, base_image
 from builder.image.config import manifest_annotations
 from builder.image.config import settings as chosen_settings
 from builder.image.conflicts import shadowed_paths
+from builder.image.devices import buildx_devices
 from builder.image.docker_archive import SavedImage, load_stream, plain_layer
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import Dockerfile, copy_paths, local_base, local_name, render
 from builder.image.install import Venv
+from builder.image.layers import layer_source
 from builder.image.packing import refuse_packing
 from builder.image.values import VENV, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
@@ -35,7 +37,7 @@ from builder.lock.values import Lock
 from builder.names import Digest, Platform, Reference
 from builder.project.values import CopyRule, Project
 from builder.registry.manifests import canonical_json
-from builder.registry.values import BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store, disk_errors
 
 __all__ = ["assemble_docker", "base_archive", "hand_over", "load_base", "scratch_folder", "write_context"]
@@ -58,13 +60,19 @@ def assemble_docker(
     reference: Reference | None = None,
     open_repository: OpenRepository | None = None,
     offline: bool = False,
+    devices: tuple[str, ...] = (),
 ) -> BuiltImage:
     """Build the image and put it into `target`, under its digest, and under `tag` when given.
 
     The image stays in the engine too, as `NAME:BACKEND`. Arguments and result are those of the built-in engine's
-    `assemble`; `docker` is the engine.
+    `assemble`; `docker` is the engine, and `devices` are given to the build's steps (CDI names).
     """
     refuse_packing(plan.project.image, "docker")
+    more: tuple[str, ...] = ()
+    if devices:
+        more = buildx_devices(
+            devices, build_with=docker.build_with, buildx=docker.buildx_version, engine=docker.versions.server
+        )
     shadowed_paths(wheel_files(plan), Venv(root=VENV, python=plan.lock.python), store)
     base = base_image(plan.lock.base, plan.lock.arch, store, reporter, offline=offline, open_repository=open_repository)
     load_base(docker, plan.lock, base, reporter=reporter)
@@ -73,11 +81,12 @@ def assemble_docker(
         base_image=local_base(plan.lock.base),
         base_note=plan.lock.base.reference,
         builder="classic" if docker.build_with == "classic" else "buildkit",
+        devices=devices,
     )
     with scratch_folder(store) as folder:
         context = folder / "context"
         write_context(plan, dockerfile, context)
-        image = _build(docker, context, folder / "id", local_name(plan), reporter)
+        image = _build(docker, context, folder / "id", local_name(plan), reporter, more)
         shutil.rmtree(context)
         saved = folder / "image.tar"
         reporter.detail(f"taking image {image} out of the engine")
@@ -175,9 +184,12 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _build(docker: Docker, context: Path, id_file: Path, name: str, reporter: Reporter) -> str:
+def _build(
+    docker: Docker, context: Path, id_file: Path, name: str, reporter: Reporter, more_arguments: tuple[str, ...] = ()
+) -> str:
     """The built image's id."""
     arguments = ["--network=none", "--tag", name, "--iidfile", str(id_file), "--file", str(context / "Dockerfile")]
+    arguments += more_arguments
     reporter.detail(f"docker build with {docker.build_with}, engine {docker.versions.server}")
     with reporter.task("docker build"):
         if docker.build_with == "buildx":
@@ -217,8 +229,7 @@ def hand_over(
     for layer, blob in zip(base.layers, base.sources, strict=True):
         target.put_blob(layer.descriptor, blob)
     for layer in own:
-        if layer.path is not None:
-            target.put_blob(layer.descriptor, FileSource(layer.path, immutable=True))
+        target.put_blob(layer.descriptor, layer_source(layer, store))
     config = canonical_json(_config(plan, image.config, base, layers))
     descriptor = Descriptor(media_type=MediaType.CONFIG, digest=Digest.of(config), size=len(config))
     target.put_blob(descriptor, BytesSource(config))

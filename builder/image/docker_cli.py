@@ -7,6 +7,7 @@ client speaks (docs/decisions). BUILDER_DOCKER names another client than the fir
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -97,6 +98,13 @@ class Docker:
             self._tools["found"] = self._find_builder()
         return self._tools["found"]
 
+    @property
+    def buildx_version(self) -> str:
+        """`0.29.1` of the plug-in; empty without one."""
+        said = self.ask(["buildx", "version"])
+        found = re.search(rb"v?(\d+\.\d+[0-9.]*)", said or b"")
+        return found[1].decode() if found else ""
+
     def _find_builder(self) -> BuildWith:
         wanted = self.environ.get("DOCKER_BUILDKIT", "1") != "0"
         if not wanted:
@@ -167,10 +175,11 @@ class Docker:
         )
 
     def _failed(self, what: str, code: int, stdout: bytes, stderr: bytes) -> DockerFailed:
-        """The classic builder says what a step printed on stdout, BuildKit on stderr."""
+        """The classic builder says what a step printed on stdout, BuildKit on stderr, newer ones far from the end."""
         return DockerFailed(
             f"docker could not {what}",
-            why="\n".join(filter(None, (_last_words(stdout, 3), _last_words(stderr)))) or f"exit {code}",
+            why="\n".join(filter(None, (_last_words(stdout, 3), _step_words(stderr), _last_words(stderr))))
+            or f"exit {code}",
             fix=f"see the engine's log; client {self.versions.client}, engine {self.versions.server}",
         )
 
@@ -187,6 +196,13 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
         out = process.stdout.read()
         reader.join()
     return out, errors[0]
+
+
+def _step_words(stderr: bytes, lines: int = 6) -> str:
+    """What the failed step itself printed, where buildx repeats it: between two rules, below a line `> [2/3] RUN …`."""
+    text = stderr.decode(errors="replace")
+    found = re.findall(r"^------\n > .*\n((?:.*\n)*?)------$", text, re.MULTILINE)
+    return "\n".join(found[-1].strip().splitlines()[-lines:]) if found else ""
 
 
 def _last_words(stderr: bytes, lines: int = 6) -> str:

@@ -23,6 +23,7 @@ from builder import resources
 from builder.base.values import LockedBase
 from builder.errors import BadInput
 from builder.image.config import settings
+from builder.image.devices import CDI_SYNTAX
 from builder.image.values import VENV, ImagePlan
 from builder.matrix.values import RunLine
 from builder.names import Digest, Reference, RegistryRef, parse_ref
@@ -79,11 +80,18 @@ class Dockerfile:
     """Sorted by path."""
 
 
-def render(plan: ImagePlan, *, base_image: str, base_note: str = "", builder: BuilderKind = "buildkit") -> Dockerfile:
+def render(
+    plan: ImagePlan,
+    *,
+    base_image: str,
+    base_note: str = "",
+    builder: BuilderKind = "buildkit",
+    devices: tuple[str, ...] = (),
+) -> Dockerfile:
     """The Dockerfile of this plan on `base_image`, a reference that the engine can resolve.
 
-    `base_note` is put above FROM as a comment: the readable tag of a base pinned by digest. `BadInput` when a value
-    cannot be written in a Dockerfile.
+    `base_note` is put above FROM as a comment: the readable tag of a base pinned by digest. `devices` are CDI names
+    that BuildKit gives to the install step. `BadInput` when a value cannot be written in a Dockerfile.
     """
     # The built-in base has no settings of its own, so its PATH is known; any other base's is taken over while building.
     chosen = settings(plan, () if plan.lock.base.packages else (f"PATH={_INHERITED_PATH}",))
@@ -102,6 +110,8 @@ def render(plan: ImagePlan, *, base_image: str, base_note: str = "", builder: Bu
         foreign=not plan.lock.base.packages,
         venv=VENV,
         install=_exec(_install_command(plan)),
+        syntax=CDI_SYNTAX if devices else "",
+        devices=devices,
         environment=[_pair(name, value) for name, value in chosen.env.items()],
         labels=[_pair(name, value) for name, value in chosen.labels.items()],
         workdir=_word("workdir", chosen.workdir),

@@ -21,10 +21,10 @@ from builder.image.packing import GZIP, Packing
 from builder.image.tarstream import END, TarKind, header, padding
 from builder.image.values import Layer
 from builder.names import Digest
-from builder.registry.values import Descriptor
+from builder.registry.values import Descriptor, FileSource
 from builder.store import Store, disk_errors
 
-__all__ = ["LAYER_FORMAT", "LayerWriter", "kept_layer", "write_layer"]
+__all__ = ["LAYER_FORMAT", "LayerWriter", "kept_layer", "layer_source", "write_layer"]
 
 LAYER_FORMAT = "1"
 """Version of how entries become bytes (here, tarstream, gzipstream, packing, estargz); part of every cache key."""
@@ -258,6 +258,13 @@ def kept_layer(store: Store, title: str, key: str, packing: Packing = GZIP) -> L
         return None
     path = store.path(descriptor.digest)
     return Layer(descriptor=descriptor, diff_id=Digest.parse(found["diff_id"]), title=title, path=path)
+
+
+def layer_source(layer: Layer, store: Store) -> FileSource:
+    """The bytes of a layer of the store; those made a moment ago need not be hashed again."""
+    if layer.path is None:
+        raise ValueError("a layer made here has a file")
+    return FileSource(layer.path, immutable=True, verified=store.fresh(layer.descriptor.digest))
 
 
 def _full(key: str, packing: Packing) -> str:

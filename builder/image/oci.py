@@ -19,6 +19,7 @@ from builder.image.bytecode import BasePython, bytecode_layer, interpreter, sour
 from builder.image.config import config_json, manifest_annotations
 from builder.image.conflicts import shadowed_paths
 from builder.image.install import Venv
+from builder.image.layers import layer_source
 from builder.image.packing import Packing
 from builder.image.plan import Limits, WheelSize, group_title, group_wheels
 from builder.image.splice import WheelFile, skeleton_layer, wheel_layer
@@ -26,7 +27,7 @@ from builder.image.values import VENV, BuiltFrom, BuiltImage, ImagePlan, Layer
 from builder.image.wheel_files import wheel_files
 from builder.names import Digest, Reference, RegistryRef
 from builder.registry.manifests import canonical_json
-from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BlobSource, BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store
 
 __all__ = ["assemble"]
@@ -160,18 +161,16 @@ def _own_layers(
         jobs += [pool.submit(bytecode_job, group) for group in compiled_groups]
         apps = pool.submit(app_layers, plan.project, store, packing)
         try:
-            own = [_pushed(job.result(), push) for job in jobs]
-            own += [_pushed(layer, push) for layer in apps.result()]
+            own = [_pushed(job.result(), push, store) for job in jobs]
+            own += [_pushed(layer, push, store) for layer in apps.result()]
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return tuple(own)
 
 
-def _pushed(layer: Layer, push: _Push) -> Layer:
-    if layer.path is None:
-        raise ValueError("a layer made here has a file")
-    push(layer, FileSource(layer.path, immutable=True), None)
+def _pushed(layer: Layer, push: _Push, store: Store) -> Layer:
+    push(layer, layer_source(layer, store), None)
     return layer
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from builder import resources
 from builder.errors import Fault, Where, did_you_mean, raise_faults
 from builder.names import Arch
 
-__all__ = ["BuildRow", "LabelRow", "Owner", "PackagePolicy", "PackageRow", "load_package_policy"]
+__all__ = ["BuildRow", "ExtraRow", "LabelRow", "Owner", "PackagePolicy", "PackageRow", "load_package_policy"]
 
 _NONE = "none"
 
@@ -55,6 +56,17 @@ class BuildRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExtraRow:
+    """Extras of a distribution for all that pull a backend in."""
+
+    name: str
+    extra: str
+    """Shell-style pattern of normalised extras."""
+    backend: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
     """The backend a package belongs to, and why."""
 
@@ -77,6 +89,14 @@ class PackagePolicy:
     packages: tuple[PackageRow, ...]
     labels: tuple[LabelRow, ...]
     builds: tuple[BuildRow, ...]
+    extras: tuple[ExtraRow, ...] = ()
+
+    def extras_backend(self, name: str, extras: Iterable[str]) -> str:
+        """The backend that these extras of a distribution pull in; empty when the table says nothing."""
+        for row in self.extras:
+            if row.name == name and any(fnmatchcase(canonicalize_name(extra), row.extra) for extra in extras):
+                return row.backend
+        return ""
 
     def label_backend(self, version: str) -> LabelRow | None:
         """The row that a version's local label matches."""
@@ -125,7 +145,7 @@ def _within(version: str, versions: str) -> bool:
     return found.local is None and SpecifierSet(versions).contains(found, prereleases=True)
 
 
-Row = TypeVar("Row", PackageRow, LabelRow, BuildRow)
+Row = TypeVar("Row", PackageRow, LabelRow, BuildRow, ExtraRow)
 
 
 def load_package_policy(path: Path | None = None) -> PackagePolicy:
@@ -137,12 +157,13 @@ def load_package_policy(path: Path | None = None) -> PackagePolicy:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         faults.append(Fault(what=str(error)))
-    known = {"package": PackageRow, "label": LabelRow, "build": BuildRow}
+    known = {"package": PackageRow, "label": LabelRow, "build": BuildRow, "extra": ExtraRow}
     faults += [Fault(what=f"unknown table {key!r}", fix=did_you_mean(key, known)) for key in table if key not in known]
     policy = PackagePolicy(
         packages=_rows(PackageRow, "package", table, faults),
         labels=_rows(LabelRow, "label", table, faults),
         builds=_rows(BuildRow, "build", table, faults),
+        extras=_rows(ExtraRow, "extra", table, faults),
     )
     for number, row in enumerate(policy.builds):
         try:

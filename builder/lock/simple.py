@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,10 +18,13 @@ from packaging.utils import canonicalize_name
 from builder.wheels.settings import without_credentials
 from builder.wheels.transport import IndexUnreachable, get
 
-__all__ = ["Link", "Pages", "parse_html", "parse_json"]
+__all__ = ["Link", "Listing", "Pages", "is_sha256", "listing", "parse_html", "parse_json"]
 
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_ROOT_LIMIT = 512 << 20
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""Names of projects (core metadata, "Name")."""
 _SHA256 = re.compile(r"(?:^|&)sha256=([0-9a-f]{64})(?:&|$)")
 
 
@@ -33,6 +38,58 @@ class Link:
     """Hex digest of the file itself. The digest of its metadata file (`data-core-metadata`) is another thing."""
     dated: bool
     """Whether the page says when it was uploaded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What a page of unknown kind turns out to list: projects when it is an index's root, files otherwise."""
+
+    projects: tuple[str, ...]
+    """Normalised names, each once, in the page's order."""
+    links: tuple[Link, ...]
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is a SHA-256 in lower-case hex."""
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def listing(client: httpx.Client, url: str) -> Listing | None:
+    """The page at `url`: the root of a simple index, the page of one project, or a find-links page; None when absent.
+
+    Root pages list every project; those of the largest indexes take some hundred MiB, and more is refused.
+    """
+    response = get(client, url, accept=_ACCEPT, limit=_ROOT_LIMIT)
+    if response is None:
+        return None
+    base = str(response.request.url)
+    with _page_faults(url):
+        if "json" in response.headers.get("Content-Type", ""):
+            page = response.json()
+            if "projects" in page:
+                return Listing(projects=_names(str(entry["name"]) for entry in page["projects"]), links=())
+            return Listing(projects=(), links=parse_json(page, base))
+        links = parse_html(response.text, base)
+        if any(link.file.endswith((".whl", ".tar.gz", ".zip")) for link in links):
+            return Listing(projects=(), links=links)
+        parser = _Anchors()
+        parser.feed(response.text)
+        folders = (urlsplit(href).path.rstrip("/").rpartition("/")[2] for href in parser.hrefs)
+        return Listing(projects=_names(unquote(name) for name in folders), links=())
+
+
+def _names(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(canonicalize_name(name) for name in found if _PROJECT.fullmatch(name)))
+
+
+@contextmanager
+def _page_faults(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise IndexUnreachable(
+            f"{without_credentials(url)} is not an index page", why=f"{type(error).__name__}: {error}"
+        ) from error
 
 
 class Pages:
@@ -77,14 +134,10 @@ class Pages:
         response = get(self._client, url, accept=_ACCEPT)
         if response is None:
             return ()
-        try:
+        with _page_faults(url):
             if "json" in response.headers.get("Content-Type", ""):
                 return parse_json(response.json(), str(response.request.url))
             return parse_html(response.text, str(response.request.url))
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise IndexUnreachable(
-                f"{without_credentials(url)} is not an index page", why=f"{type(error).__name__}: {error}"
-            ) from error
 
 
 def parse_json(page: Any, base: str) -> tuple[Link, ...]:

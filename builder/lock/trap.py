@@ -60,7 +60,7 @@ def blocked(lock: Lock, policy: PackagePolicy) -> tuple[BlockedPackage, ...]:
                 backend=owner.backend,
                 chain=chain,
                 why=why,
-                fix=_mend(lock, chain, owners),
+                fix=_mend(lock, chain, owners, policy),
                 size=by_name[name].size,
                 source=owner.source,
             )
@@ -68,7 +68,7 @@ def blocked(lock: Lock, policy: PackagePolicy) -> tuple[BlockedPackage, ...]:
     return tuple(sorted(found, key=lambda item: (len(item.chain), item.package)))
 
 
-def _mend(lock: Lock, chain: tuple[str, ...], owners: Mapping[str, Owner]) -> str:
+def _mend(lock: Lock, chain: tuple[str, ...], owners: Mapping[str, Owner], policy: PackagePolicy) -> str:
     bounds: dict[str, str] = {canonicalize_name(Requirement(line).name): line for line in lock.constraints}
     versions = {package.name: package.version for package in lock.packages}
     for step in chain:
@@ -81,6 +81,10 @@ def _mend(lock: Lock, chain: tuple[str, ...], owners: Mapping[str, Owner]) -> st
     for step in chain:
         if step in owners and owners[step].fix:
             return f"{owners[step].fix}: ask for that instead of {step}"
+    own = next((row.pattern for row in policy.labels if row.backend == lock.backend), None)
+    built = next((step for step in chain if any(row.name == step for row in policy.builds)), None)
+    if own is not None and built is not None and "+" not in versions[built]:
+        return f'ask for the {lock.backend} build of {built} by its label: "{built}=={versions[built]}+{own}"'
     if len(chain) > 1:
         cause = next(step for step in chain if step in owners)
         return (

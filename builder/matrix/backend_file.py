@@ -11,7 +11,7 @@ from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.values import BackendSpec, IndexRow, Label, RunLine, Runtime, TargetScheme
 from builder.names import ARCHES
 
-__all__ = ["parse_backend_file"]
+__all__ = ["parse_backend_data", "parse_backend_file", "read_backend_data", "require_spec"]
 
 _TOP = (
     "title",
@@ -21,6 +21,7 @@ _TOP = (
     "default_index",
     "vendor_base",
     "default_chip",
+    "wheels",
     "checked",
     "source",
     "labels",
@@ -84,11 +85,22 @@ class _Reader:
 
 def parse_backend_file(text: str, path: Path) -> tuple[BackendSpec | None, tuple[Fault, ...]]:
     """The backend a file describes, and everything wrong with it; None when there are faults."""
-    faults: list[Fault] = []
     try:
-        top = _Reader(tomllib.loads(text), "", faults, path)
+        data = read_backend_data(text)
     except tomllib.TOMLDecodeError as error:
         return None, (Fault(what=f"not TOML: {error}", where=Where(file=str(path))),)
+    return parse_backend_data(data, path)
+
+
+def read_backend_data(text: str) -> Mapping[str, Any]:
+    """The file's TOML; `tomllib.TOMLDecodeError` when it is none."""
+    return tomllib.loads(text)
+
+
+def parse_backend_data(data: Mapping[str, Any], path: Path) -> tuple[BackendSpec | None, tuple[Fault, ...]]:
+    """The backend that a file's TOML describes, and everything wrong with it; None when there are faults."""
+    faults: list[Fault] = []
+    top = _Reader(data, "", faults, path)
     top.known(_TOP)
     targets = top.text("targets") or "none"
     scheme = next((known for known in _SCHEMES if known == targets), None)
@@ -106,6 +118,7 @@ def parse_backend_file(text: str, path: Path) -> tuple[BackendSpec | None, tuple
         default_index=top.flag("default_index"),
         vendor_base=top.flag("vendor_base"),
         default_chip=top.text("default_chip", required=False),
+        wheels=top.text("wheels", required=False),
         labels=tuple(_label(reader) for reader in top.tables("labels")),
         indexes=tuple(_index(reader) for reader in top.tables("indexes")),
         runtime=_runtime(top.table("runtime")),
@@ -116,7 +129,7 @@ def parse_backend_file(text: str, path: Path) -> tuple[BackendSpec | None, tuple
 
 
 def _label(reader: _Reader) -> Label:
-    reader.known(("package", "arch", "label", "required"))
+    reader.known(("package", "arch", "label", "required", "since"))
     arch = reader.text("arch") or ""
     if arch and arch not in ARCHES:
         reader.fault(f"unknown architecture {arch!r}", "arch", did_you_mean(arch, ARCHES))
@@ -125,6 +138,7 @@ def _label(reader: _Reader) -> Label:
         arch=arch,
         label=reader.text("label") or "",
         required=reader.flag("required") if "required" in reader.data else True,
+        since=reader.text("since", required=False),
     )
 
 

@@ -33,7 +33,7 @@ def choose_base(
         title = backend.spec.toolkit
         why = f"no image of the vendor is known with {title} {toolkit or '(not known)'}, Python {python}"
         why += f", chip {chip}" if chip else ""
-        return None, Reason(cell="base", why=f"{why}; name a base yourself", source=backend.spec.source)
+        return None, Reason(cell="base", why=why, source=backend.spec.source)
     row = max(
         fitting, key=lambda row: (sort_key(row.text("toolkit") or ""), "inference" in (row.text("reference") or ""))
     )
@@ -64,4 +64,4 @@ def _holds(row: Row, packages: Mapping[str, str]) -> bool:
         return True
     name, _, version = framework.rpartition(" ")
     cell = packages.get({"pytorch": "torch", "jax": "jax-neuronx"}.get(name.lower(), name.lower()), "")
-    return cell == version or cell.startswith(f"{version}.")
+    return cell == version or cell.startswith(f"{version}.") or within(version, cell)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from builder.matrix.images import read_image
 from builder.matrix.load import Backend
 from builder.matrix.notes import told
+from builder.matrix.products import device_row
 from builder.matrix.question import Question
 from builder.matrix.rules import RULES
-from builder.matrix.rules.devices import device_row
 from builder.matrix.rules.forward import FORWARD
 from builder.matrix.rules.frameworks import set_toolkit, system_libc
 from builder.matrix.rules.limits import judge_limits, lift
@@ -31,7 +32,7 @@ def explain(backend: Backend, question: Question) -> Explanation:
     where they are one set, for the rules on drivers. Rules that lack a part are listed in `needs`, parts no rule reads
     in `notes`; no rule at all means unknown.
     """
-    question = with_target(backend, question)
+    question = with_image(backend, with_target(backend, question))
     derived = set_toolkit(question, backend) if question.toolkit is None else None
     with_toolkit = dataclasses.replace(question, toolkit=derived[0]) if derived is not None else question
     verdicts: list[RuleVerdict] = []
@@ -79,6 +80,20 @@ def explain(backend: Backend, question: Question) -> Explanation:
 def _unread(question: Question, read: set[str]) -> list[str]:
     parts = ("toolkit", "driver", "firmware", "device", "target", "os", "kernel", "python", "libc")
     return [_SPOKEN.get(part, part) for part in parts if getattr(question, part) is not None and part not in read]
+
+
+def with_image(backend: Backend, question: Question) -> Question:
+    """The question with what the named image holds, where the question does not say it itself."""
+    image = question.settings.get("image")
+    contents = read_image(backend, image) if image is not None else None
+    if contents is None:
+        return question
+    return dataclasses.replace(
+        question,
+        toolkit=question.toolkit or contents.toolkit,
+        os=question.os or contents.os,
+        python=question.python or contents.python,
+    )
 
 
 def with_target(backend: Backend, question: Question) -> Question:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from builder.matrix.versions import parse, specifier
 
-__all__ = ["KEYS", "NAMES", "alternatives", "fault_of"]
+__all__ = ["KEYS", "NAMES", "alternatives", "fault_of", "spoken"]
 
 KEYS = (
     "toolkit",
@@ -29,7 +29,7 @@ KEYS = (
 )
 """Keys of a condition besides distribution names; `capability` is the number of an NVIDIA target (sm_89 is 8.9)."""
 
-NAMES = frozenset({"device", "target", "features", "machine", "os", "neff-target"})
+NAMES = frozenset({"device", "target", "features", "machine", "os", "neff-target", "feature"})
 """Keys whose alternatives are names."""
 
 
@@ -37,6 +37,17 @@ NAMES = frozenset({"device", "target", "features", "machine", "os", "neff-target
 def alternatives(text: str) -> tuple[str, ...]:
     """The alternatives of a condition, as written."""
     return tuple(part.strip() for part in text.split("|"))
+
+
+def spoken(text: str) -> str:
+    """A condition in words.
+
+    `==8.5.0 | ==8.5.1` → `8.5.0 or 8.5.1`; `not debian 13 | not sles 15` → `other than debian 13 and sles 15`.
+    """
+    parts = [part.removeprefix("==") if part.count("=") == 2 else part for part in alternatives(text)]
+    refused = [part.removeprefix("not ").removeprefix("==") for part in parts if part.startswith("not ")]
+    wanted = " or ".join(part for part in parts if not part.startswith("not "))
+    return ", ".join(filter(None, (wanted, f"other than {' and '.join(refused)}" if refused else "")))
 
 
 def fault_of(key: str, text: str) -> str:

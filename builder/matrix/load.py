@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +12,7 @@ from builder import resources
 from builder.errors import BadInput, Fault, Where, did_you_mean
 from builder.matrix.backend_file import parse_backend_file, require_spec
 from builder.matrix.canonical import canonical
-from builder.matrix.compiled import Shelf, open_shelf
+from builder.matrix.compiled import Files, Shelf, open_shelf
 from builder.matrix.tables import Row, Table, parse_table, require
 from builder.matrix.values import BackendSpec
 from builder.store import Store
@@ -32,6 +33,7 @@ _MARKERS = ("backend.toml", "platform.toml")
 and no image is made."""
 _COMMON = "common"
 _NODE_CLASSES = "nodeclasses"
+_ENGINES = "engines"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -101,6 +103,8 @@ class Tables:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the backends, sorted."""
+        if self.shelf is not None:
+            return tuple(name for name in self.shelf.names if name != _COMMON)
         return tuple(sorted(marker.parent.name for marker in _markers(self.root)))
 
     def backend(self, name: str) -> Backend:
@@ -117,9 +121,7 @@ def load_tables(root: Path | None = None, store: Store | None = None) -> Tables:
     folder = root or resources.matrices_dir()
     if store is None:
         return Tables(root=folder)
-    names = [*(marker.parent.name for marker in _markers(folder)), _COMMON]
-    paths = tuple(path for name in sorted(names) for path in _table_files(folder / name))
-    return Tables(root=folder, shelf=open_shelf(folder, paths, store))
+    return Tables(root=folder, shelf=open_shelf(folder, _listed(folder), store))
 
 
 def load_backend(name: str, root: Path | None = None) -> Backend:
@@ -129,13 +131,15 @@ def load_backend(name: str, root: Path | None = None) -> Backend:
 
 @lru_cache(maxsize=64)
 def _load_backend(name: str, root: Path, shelf: Shelf | None) -> Backend:
+    if shelf is not None and name in shelf.names and (kept := shelf.spec(name)) is not None:
+        return Backend(spec=kept, files=(*shelf.files(name), *shelf.files(_COMMON)), shelf=shelf)
     path = next((file for marker in _MARKERS if (file := root / name / marker).is_file()), None)
     if path is None or path.parent.parent != root:
         known = sorted(marker.parent.name for marker in _markers(root))
         raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
     spec = require_spec(*parse_backend_file(path.read_text(encoding="utf-8"), path), path)
     paths = (*_table_files(root / name), *_table_files(root / _COMMON))
-    return Backend(spec=spec, files=tuple((_kind_of(file, shelf), file) for file in paths), shelf=shelf)
+    return Backend(spec=spec, files=tuple((_kind_of(file), file) for file in paths), shelf=shelf)
 
 
 def siblings(backend: Backend) -> tuple[Backend, ...]:
@@ -147,10 +151,8 @@ def siblings(backend: Backend) -> tuple[Backend, ...]:
     return tuple(tables.backend(name) for name in tables.names if name != backend.name)
 
 
-def _kind_of(path: Path, shelf: Shelf | None) -> str:
+def _kind_of(path: Path) -> str:
     """The kind on the first line, where the canonical form has it; any other file is read to learn its own."""
-    if shelf is not None and (kind := shelf.kind(path)):
-        return kind
     with path.open(encoding="utf-8") as file:
         match = re.fullmatch(r'kind = "([a-z-]+)"\n', file.readline())
     return match[1] if match else _load_table(path).kind.name
@@ -159,6 +161,20 @@ def _kind_of(path: Path, shelf: Shelf | None) -> str:
 @lru_cache(maxsize=1024)
 def _load_table(path: Path) -> Table:
     return require(*parse_table(path.read_text(encoding="utf-8"), path), path)
+
+
+def _listed(root: Path) -> Files:
+    """Folders of backends and platforms, and the common one, with the names of their files."""
+    found: dict[str, tuple[str | None, tuple[str, ...]]] = {}
+    for folder in sorted(os.listdir(root)):  # noqa: PTH208  names are all that is asked for
+        try:
+            names = sorted(name for name in os.listdir(f"{root}/{folder}") if name.endswith(".toml"))  # noqa: PTH208
+        except NotADirectoryError:
+            continue
+        marker = next((name for name in _MARKERS if name in names), None)
+        if marker is not None or folder == _COMMON:
+            found[folder] = (marker, tuple(name for name in names if name not in _MARKERS))
+    return found
 
 
 def _table_files(folder: Path) -> list[Path]:
@@ -209,7 +225,9 @@ def rewrite_tables(root: Path) -> tuple[Path, ...]:
 def _all_tables(root: Path) -> list[Path]:
     folders = [marker.parent for marker in _markers(root)]
     return [
-        path for folder in sorted([*folders, root / _COMMON, root / _NODE_CLASSES]) for path in _table_files(folder)
+        path
+        for folder in sorted([*folders, root / _COMMON, root / _NODE_CLASSES, root / _ENGINES])
+        for path in _table_files(folder)
     ]
 
 

@@ -9,7 +9,7 @@ from builder.matrix.load import Backend, Tables
 from builder.matrix.schema import Cell
 from builder.matrix.tables import Row, Source, Table
 
-__all__ = ["backend_page", "index_page"]
+__all__ = ["backend_page", "engines_page", "index_page"]
 
 _HEAD = "<!-- Made from matrices/ by `python -m tests.renew`; a test keeps it equal. -->\n"
 
@@ -30,6 +30,11 @@ def index_page(tables: Tables, common: tuple[Table, ...]) -> str:
         lines.append(f"| [{name}]({name}.md) | {_text(backend.spec.title)} | {len(own)} | {rows} |")
     lines.append("\nEvery cell leads to its source. A cell that is left out is not known; it never means no.")
     return "\n".join(lines) + "\n\n" + "\n\n".join(_table(table) for table in common) + "\n"
+
+
+def engines_page(tables: tuple[Table, ...]) -> str:
+    """What makes engines of each kind valid: the tables of matrices/engines."""
+    return _page("Engine kinds", list(tables))
 
 
 def _page(title: str, tables: list[Table]) -> str:

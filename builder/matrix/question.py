@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -12,9 +13,10 @@ from packaging.utils import canonicalize_name
 
 from builder.errors import BadInput, did_you_mean
 from builder.matrix.grammar import KEYS as CONDITION_KEYS
-from builder.matrix.load import Backend
+from builder.matrix.load import Backend, siblings
+from builder.matrix.products import device_row
 from builder.matrix.systems import normalise_system
-from builder.matrix.targets import normalise_target
+from builder.matrix.targets import is_target, normalise_target
 from builder.matrix.versions import parse
 from builder.names import ARCHES
 
@@ -33,9 +35,11 @@ KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "ker
 
 SETTINGS = (
     "driver-compat-ids",
+    "feature",
     "neff-target",
     "framework-pjrt-api",
     "hsa-override-gfx-version",
+    "image",
     "neff-features",
     "nvidia-require-cuda",
     "plugin-pjrt-api",
@@ -49,15 +53,41 @@ SETTINGS = (
 _ALIASES = {
     "amdgpu": "driver",
     "cc": "arch",
-    "compute_capability": "arch",
+    "accelerator": "device",
+    "accelerator-type": "device",
+    "capability": "arch",
+    "compute-cap": "arch",
+    "compute-capability": "arch",
+    "cuda-arch": "arch",
+    "gfx": "arch",
     "glibc": "libc",
     "gpu": "device",
+    "gpu-name": "device",
     "hdk": "driver",
     "instance": "device",
+    "instance-type": "device",
     "ipex": "intel-extension-for-pytorch",
+    "npu": "device",
+    "platform-machine": "machine",
+    "product": "device",
+    "pytorch": "torch",
+    "sm": "arch",
     "soc": "device",
+    "target": "arch",
 }
 """Other words people use for a key; the name of a backend's toolkit is one for `toolkit`."""
+
+_MACHINES = {
+    "aarch64": "aarch64",
+    "amd64": "x86_64",
+    "arm64": "aarch64",
+    "armv8": "aarch64",
+    "sbsa": "aarch64",
+    "x64": "x86_64",
+    "x86-64": "x86_64",
+    "x86_64": "x86_64",
+}
+"""Machine architectures as kernels, container engines and makers call them (sbsa: NVIDIA's Arm servers)."""
 
 _DRIVER_PACKAGES = frozenset({"amdgpu-dkms", "aws-neuronx-dkms"})
 """Packages whose version is that of the kernel driver."""
@@ -136,11 +166,10 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
     packages: dict[str, str] = {}
     extra: dict[str, str] = {}
     known = nameable_packages(backend) | {name for index in backend.spec.indexes for name in index.packages}
-    titles = {word for word in (backend.spec.toolkit or "").lower().split() if word != "software"}
+    words = tuple(word for word in (backend.spec.toolkit or "").lower().split() if word != "software")
+    titles = {*words, "-".join(words)}
     for name, raw in settings.items():
-        key = _ALIASES.get(name.lower(), name)
-        if name.lower() in titles and name.lower() not in known:
-            key = "toolkit"
+        key = _key(name, known, titles)
         value = raw.strip()
         if not value:
             raise BadInput(f"{key} has no value", fix=f"write {key}=VALUE, or leave it out")
@@ -152,7 +181,7 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             if name in _DRIVER_PACKAGES and "driver" not in settings:
                 parts["driver"] = _driver(value)
                 continue
-            if name not in known:
+            if name not in known and not _is_distribution(name, value, known, backend):
                 what = f"unknown key {key!r} for backend {backend.name}"
                 raise BadInput(
                     what, why="neither a key nor a package of its tables", fix=did_you_mean(key, [*KEYS, *known])
@@ -163,13 +192,13 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
         elif key == "driver":
             parts[key] = _driver(value)
         elif key in ("arch", "machine"):
-            machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(value.lower(), value)
+            machine = _MACHINES.get(value.lower(), value)
             if machine in ARCHES:
                 parts["machine"] = machine
             elif key == "machine":
                 raise BadInput(f"unknown architecture {value!r}", fix=did_you_mean(value, ARCHES))
             else:
-                parts["target"] = normalise_target(value, backend.spec.targets)
+                parts.update(_target(value, backend, named=any(_key(k, known, titles) == "device" for k in settings)))
                 if backend.spec.targets == "gfx" and ":" in value:
                     parts["features"] = _features(value)
         elif key == "libc":
@@ -180,7 +209,31 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             parts[key] = _python(value)
         else:
             parts[key] = value
+    if "microsoft" in parts.get("kernel", "").lower():
+        parts["os"] = "wsl"
     return Question(**parts, packages=MappingProxyType(packages), settings=MappingProxyType(extra))
+
+
+def _is_distribution(name: str, value: str, known: Collection[str], backend: Backend) -> bool:
+    """Whether a name no table of the backend has is a distribution all the same, rather than a slip of the pen."""
+    if parse(value) is None or re.fullmatch(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", name) is None:
+        return False
+    if any(name in nameable_packages(other) for other in siblings(backend)):
+        return True
+    words = (*KEYS, *SETTINGS, *_ALIASES, *known)
+    return not get_close_matches(name, words, n=1, cutoff=0.75)
+
+
+def _key(name: str, known: Collection[str], titles: Collection[str]) -> str:
+    """The key somebody means: in any case, with `_` or `-`, with `_version` behind it, or by another word for it."""
+    text = name.strip().lower().replace("_", "-")
+    if canonicalize_name(name) in known and text not in KEYS:
+        return name
+    for word in (text, text.removesuffix("-version")):
+        found = "toolkit" if word in titles else _ALIASES.get(word, word)
+        if found in KEYS or found in known:
+            return found
+    return name
 
 
 def _version(name: str, value: str) -> str:
@@ -196,6 +249,8 @@ def _toolkit(value: str, backend: Backend) -> str:
         raise BadInput(f"backend {backend.name} has no toolkit", fix=f"name a package instead: {packages}")
     if match := re.fullmatch(r"cu(\d\d)(\d+)", value, re.IGNORECASE):
         return f"{match[1]}.{match[2]}"
+    if match := re.search(r"\brelease (\d+(?:\.\d+)+)", value):
+        return match[1]  # the line of nvcc --version
     bare = re.sub(r"^[A-Za-z ]+[-_ ]?(?=\d)", "", value)
     if not re.match(r"\d", bare):
         raise BadInput(f"toolkit={value}: not a version", fix="a release of the toolkit, e.g. 12.8 or 12.8.1")
@@ -203,8 +258,13 @@ def _toolkit(value: str, backend: Backend) -> str:
 
 
 def _driver(value: str) -> str:
-    """The number in what a vendor's tool prints; an error message of the tool is said to be one."""
-    match = re.search(r"\d+(?:\.[0-9A-Za-z]+)*", value)
+    """The number in what a vendor's tool prints; an error message of the tool is said to be one.
+
+    The first dotted number that is no part of a word: neither `x86_64` of the kernel module's banner nor the epoch of
+    a package version (`1:6.4.43483-…`) is the driver's.
+    """
+    dotted = re.search(r"(?<![\w.])\d+(?:\.[0-9A-Za-z]+)+", value)
+    match = dotted or re.search(r"\d+(?:\.[0-9A-Za-z]+)*", value)
     if "failed" in value.lower() or match is None:
         raise BadInput(
             f"driver={value!r} is no version",
@@ -212,6 +272,22 @@ def _driver(value: str) -> str:
             fix="load the kernel driver first, or give the version it will have, e.g. driver=580.65.06",
         )
     return match[0]
+
+
+def _target(value: str, backend: Backend, *, named: bool) -> dict[str, str]:
+    """A device target, or the product somebody wrote in its place where no device was named beside it."""
+    scheme = backend.spec.targets
+    target = normalise_target(value, scheme)
+    known = {(row.text("target") or "").casefold() for row in backend.rows("device")}
+    if not named and target.casefold() not in known and device_row(backend, value) is not None:
+        return {"device": value}
+    if not is_target(target, scheme):
+        example = "9.0 or sm_90" if scheme == "sm" else "gfx942"
+        raise BadInput(
+            f"arch={value}: neither a machine architecture, nor a device target, nor a product",
+            fix=f"x86_64, aarch64, a target such as {example}; or device=PRODUCT",
+        )
+    return {"target": target}
 
 
 def _features(value: str) -> str:
@@ -232,7 +308,9 @@ def _libc(value: str) -> str:
 
 
 def _python(value: str) -> str:
-    match = re.fullmatch(r"(?:cp|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)", value, re.IGNORECASE)
+    match = re.fullmatch(
+        r"(?:cp|cpython|py|python)?[ -]?(\d)\.?(\d+)(?:\.(?:\d+(?:(?:a|b|rc)\d+)?|\*))?(t?)", value, re.IGNORECASE
+    )
     if match is None:
         raise BadInput(f"python={value}: not a Python version", fix="major.minor, e.g. 3.12")
-    return f"{match[1]}.{match[2]}{match[3]}"
+    return f"{match[1]}.{match[2]}{match[3].lower()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from builder.matrix.load import Backend
@@ -51,7 +52,8 @@ def _agrees(cell: str, asked: str, own: str | None, labels: frozenset[str], any_
         return within(asked, cell) or (is_exact(cell) and within(cell, asked))
     if "+" in cell:
         return within(asked, cell)
-    return (any_label or version.local in labels or version.local == own) and within(version.public, cell)
+    fits = any_label or version.local in labels or (own is not None and fnmatchcase(version.local, own))
+    return fits and within(version.public, cell)
 
 
 def toolkit_agrees(row: Row, asked: str) -> bool | None:

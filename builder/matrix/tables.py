@@ -43,7 +43,16 @@ class Row:
     source: Source
     confidence: Confidence
     note: str = ""
-    where: Where
+    file: str
+    line: int | None
+    """Where the row starts, counted from 1."""
+    number: int
+    """Its place among the rows of the file, counted from 0."""
+
+    @property
+    def where(self) -> Where:
+        """The row in its file."""
+        return Where(file=self.file, line=self.line, key=f"rows[{self.number}]")
 
     def text(self, column: str) -> str | None:
         """A text cell, or None when not known."""
@@ -239,7 +248,9 @@ def _row(
         source=source,
         confidence=confidence,
         note=str(raw.get("note", "")),
-        where=Where(file=str(faults.path), line=line, key=where),
+        file=str(faults.path),
+        line=line,
+        number=number,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from builder.matrix.values import TargetScheme
 
-__all__ = ["covers", "normalise_target", "runs_gfx", "runs_sm"]
+__all__ = ["covers", "is_target", "normalise_target", "runs_gfx", "runs_sm"]
 
 _TEGRA = {(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)}
 """Integrated devices: discrete cubins of the same major do not run there, nor theirs elsewhere (cubin rule, Jetson)."""
@@ -30,7 +30,12 @@ _GENERIC = {
 
 
 def normalise_target(text: str, scheme: TargetScheme) -> str:
-    """The one spelling of a target: `9.0`, `90`, `compute_90` and `SM90` are sm_90; gfx names lose their features."""
+    """The one spelling of a target.
+
+    `9.0`, `90`, `compute_90` and `SM90` are sm_90. A gfx name loses its features and the ISA prefix rocminfo prints
+    before it; `9.4.2` (HSA) and `90402` (gfx_target_version of the KFD topology: major * 10000 + minor * 100 +
+    stepping, rocm-bootstrap 0.3.0) are gfx942.
+    """
     bare = text.strip()
     if scheme == "sm":
         match = re.fullmatch(r"(?:sm_?|compute_?)?(\d+)(?:\.(\d))?([af]?)", bare, re.IGNORECASE)
@@ -38,8 +43,17 @@ def normalise_target(text: str, scheme: TargetScheme) -> str:
             digits = match[1] + (match[2] or "")
             return f"sm_{digits}{match[3].lower()}"
     if scheme == "gfx":
-        return re.sub(r":.*", "", bare.lower())
+        bare = re.sub(r":.*", "", bare.lower().rpartition("--")[2])
+        dotted = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})", bare)
+        encoded = re.fullmatch(r"(\d{1,2})(\d\d)(\d\d)", bare)
+        if number := dotted or encoded:
+            return f"gfx{int(number[1])}{int(number[2])}{int(number[3]):x}"
     return bare
+
+
+def is_target(text: str, scheme: TargetScheme) -> bool:
+    """Whether a normalised text has the form of a device target, of this scheme or of another maker's."""
+    return scheme not in ("sm", "gfx") or re.fullmatch(r"sm_\d{2,3}[af]?|gfx[0-9a-f]+(?:-.*)?", text) is not None
 
 
 def _capability(target: str) -> tuple[int, int, str] | None:

@@ -130,6 +130,8 @@ class Label:
     label: str
     required: bool = True
     """Whether another build does not work at all; otherwise it only brings what is not needed."""
+    since: str | None = None
+    """The first release for which this holds, when not for all; a lock does not ask for such a label by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +163,8 @@ class BackendSpec:
     """Whether the wheels need libraries that only the vendor's base image has."""
     default_chip: str | None
     """Chip tag of the base image when no node class says which."""
+    wheels: str | None
+    """Where the wheels come from that no index has, and how a lock finds them; one sentence."""
     labels: tuple[Label, ...]
     indexes: tuple[IndexRow, ...]
     runtime: Runtime

@@ -18,11 +18,16 @@ __all__ = ["bound", "is_exact", "is_version", "matches", "parse", "sort_key", "s
 _LOWEST = Version("0.dev0")
 
 
+def _respin(text: str) -> str:
+    """`25.0.rc1.1` and `6.3.RC3.1`, a candidate made again, as PEP 440 spells what follows a candidate."""
+    return re.sub(r"(?i)(rc\d+)\.(\d+)(?![\d.])", r"\1.post\2", text)
+
+
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Version | None:
     """The version a maker's text stands for, or None when it is none."""
     try:
-        return Version(text.strip().lstrip("vR>="))
+        return Version(_respin(text.strip().lstrip("vR>=")))
     except InvalidVersion:
         return None
 
@@ -40,7 +45,7 @@ def is_exact(cell: str) -> bool:
 @lru_cache(maxsize=4096)
 def specifier(cell: str) -> SpecifierSet | None:
     """A cell as bounds: `2.13.0` and `2.13.*` are read as `==`, bounds stay as they are; None when malformed."""
-    text = cell if re.match(r"[<>=!~]", cell) else f"=={cell}"
+    text = _respin(cell if re.match(r"[<>=!~]", cell) else f"=={cell}")
     try:
         return SpecifierSet(text)
     except InvalidSpecifier:
@@ -51,8 +56,8 @@ def specifier(cell: str) -> SpecifierSet | None:
 def within(version: str, cell: str) -> bool:
     """Whether an exact version satisfies a cell; pre-releases count, they are what some makers ship (8.3.RC1).
 
-    `==X` matches `X+label`, not the reverse (PEP 440, "Version matching"). What is no version at all (6.3.RC3.1) equals
-    only itself.
+    `==X` matches `X+label`, not the reverse (PEP 440, "Version matching"). What is no version at all
+    (8.1.RC1.alpha001) equals only itself.
     """
     found, bounds = parse(version), specifier(cell)
     if found is None or bounds is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -42,16 +43,31 @@ def cell_for(backend: Backend, row: Row, package: str, arch: str) -> str:
 
 
 def _label(backend: Backend, package: str, arch: str) -> Label | None:
-    return next((label for label in backend.spec.labels if label.package == package and label.arch == arch), None)
+    return next(
+        (
+            label
+            for label in backend.spec.labels
+            if label.package == package and label.arch == arch and label.since is None
+        ),
+        None,
+    )
 
 
 def meets(cell: str, bounds: SpecifierSet, *, label: str | None = None) -> bool:
-    """Whether a cell can satisfy bounds. `label` is the build an unlabelled cell is: `2.15.0` of a cu132 row."""
+    """Whether a cell can satisfy bounds.
+
+    `label` is the build an unlabelled cell is: `2.15.0` of a cu132 row; or a pattern of it, which what is asked for by
+    its whole version may match.
+    """
     if is_exact(cell):
         version = parse(cell)
         if version is None:
             return not bounds or str(bounds) == f"=={cell}"
-        named = (version, Version(f"{cell}+{label}")) if label and version.local is None else (version,)
+        if label and _is_pattern(label):
+            pins = [Version(item.version) for item in bounds if item.operator == "==" and "+" in item.version]
+            named = (version, *(pin for pin in pins if fnmatchcase(pin.local or "", label) and within(str(pin), cell)))
+        else:
+            named = (version, Version(f"{cell}+{label}")) if label and version.local is None else (version,)
         return any(bounds.contains(one, prereleases=True) for one in named)
     pinned = [item.version for item in bounds if item.operator == "==" and not item.version.endswith("*")]
     if pinned:
@@ -68,4 +84,10 @@ def _public(version: str) -> str:
 
 def needs_label(cell: str, bounds: SpecifierSet, label: str | None) -> bool:
     """Whether bounds hold only for the labelled spelling of a cell, which another index than the default one has."""
-    return label is not None and is_exact(cell) and not meets(cell, bounds) and meets(cell, bounds, label=label)
+    if label is None or _is_pattern(label) or not is_exact(cell):
+        return False
+    return not meets(cell, bounds) and meets(cell, bounds, label=label)
+
+
+def _is_pattern(label: str) -> bool:
+    return "*" in label

@@ -51,6 +51,7 @@ def _of_row(row: Row) -> NodeClass:
         glibc=row.text("glibc"),
         cpu_level=row.text("cpu_level"),
         runtime=row.text("runtime"),
+        cdi=row.texts("cdi") or (),
         source=row.source.text,
     )
 
@@ -106,6 +107,7 @@ def class_file_text(node: NodeClass, *, checked: str) -> str:
         "glibc": node.glibc,
         "cpu_level": node.cpu_level,
         "runtime": node.runtime,
+        "cdi": node.cdi or None,
     }
     known = {key: value for key, value in values.items() if value is not None}
     columns = ", ".join(f'"{key}"' for key in known)
@@ -121,5 +123,7 @@ def class_file_text(node: NodeClass, *, checked: str) -> str:
     return canonical(table)
 
 
-def _toml(value: str | int) -> str:
+def _toml(value: str | int | tuple[str, ...]) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"
     return str(value) if isinstance(value, int) else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

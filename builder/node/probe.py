@@ -14,7 +14,7 @@ from dataclasses import fields
 
 from builder.errors import BadInput, CannotTell, did_you_mean
 from builder.matrix import load_backend
-from builder.matrix.rules.devices import device_row
+from builder.matrix.products import device_row
 from builder.names import parse_backend
 from builder.node.host import HostFacts, machine_arch, read_host
 from builder.node.nvidia_smi import NvidiaFacts, read_nvidia
@@ -24,7 +24,7 @@ __all__ = ["OVERRIDES", "describe", "overrides_of", "probe"]
 
 _PREFIX = "BUILDER_NODE_"
 
-OVERRIDES = tuple(field.name for field in fields(NodeClass) if field.name != "source")
+OVERRIDES = tuple(field.name for field in fields(NodeClass) if field.name not in ("source", "cdi"))
 """Fields that BUILDER_NODE_<FIELD> sets."""
 
 _COUNTS = ("device_count", "device_memory_mib")

@@ -35,5 +35,7 @@ class NodeClass:
     """x86-64-v1 … x86-64-v4 (psABI), or armv8.x-a."""
     runtime: str | None = None
     """Container runtime, e.g. "docker 20.10.24"."""
+    cdi: tuple[str, ...] = ()
+    """Qualified CDI names of its devices (vendor.com/class=name), for builds that need them."""
     source: str = ""
     """Where the row comes from: a document, or "probe"."""

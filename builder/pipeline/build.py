@@ -16,6 +16,7 @@ from builder.base.resolve import OpenRepository
 from builder.errors import BadInput, Refused, Where
 from builder.image.base_layers import base_image
 from builder.image.buildah import Buildah, assemble_buildah
+from builder.image.devices import build_devices
 from builder.image.docker import assemble_docker
 from builder.image.docker_cli import Docker
 from builder.image.dockerfile import run_line, run_prefix
@@ -64,6 +65,8 @@ class BuildOptions:
     to: Reference | None = None
     """Where the image goes; None takes the project's registry, else the layout dist/image beside the project file."""
     node_class: NodeClass | None = None
+    devices: bool = False
+    """Give the node class's devices to the steps of the build; the built-in engine has no steps."""
     runner: str | None = None
     locked: bool = False
     """Refuse a missing or stale lock instead of making a new one."""
@@ -101,6 +104,8 @@ class _Record:
 
 def build(project: Project, backend: str, *, options: BuildOptions, work: Work) -> BuildOutcome:
     """Build one backend's image. A refusal ends the build with what was found; nothing is tagged then."""
+    if options.devices:
+        _check_devices(options)
     record = _Record(work=work)
     locked = record.step("lock", partial(_lock, project, backend, options, work), _lock_verdict)
     lock = locked.lock
@@ -286,11 +291,12 @@ def _assemble(
     plan: ImagePlan, bench: Repository, workbench: LayoutRef, options: BuildOptions, work: Work
 ) -> BuiltImage:
     engine: Callable[..., BuiltImage] = assemble
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter)
+    devices = _devices(plan, options)
     if options.engine == "docker":
-        engine = partial(assemble_docker, docker=Docker.find(work.environ))
+        engine = partial(assemble_docker, docker=Docker.find(work.environ), devices=devices)
     elif options.engine == "buildah":
-        engine = partial(assemble_buildah, buildah=Buildah.find(work.environ))
+        engine = partial(assemble_buildah, buildah=Buildah.find(work.environ), devices=devices)
     with ExitStack() as stack:
         stack.enter_context(sound_wheels(plan.lock.packages, work.store))
         if options.engine == "oci" and plan.project.image.compile_bytecode:
@@ -324,6 +330,23 @@ def _base_python(plan: ImagePlan, opener: OpenRepository, work: Work) -> Unpacke
     )
 
 
+def _devices(plan: ImagePlan, options: BuildOptions) -> tuple[str, ...]:
+    if not options.devices or options.node_class is None:
+        return ()
+    return build_devices(options.node_class, plan.runtime)
+
+
+def _check_devices(options: BuildOptions) -> None:
+    if options.engine == "oci":
+        raise BadInput(
+            "the built-in engine gives no device to a build",
+            why="it runs no step: files are written as they are",
+            fix="leave --devices out, or build with --engine docker or --engine buildah",
+        )
+    if options.node_class is None:
+        raise BadInput("whose devices are meant?", why="--devices takes them from a node class", fix="--node-class N")
+
+
 def _size_verdict(budget: Budget) -> tuple[str, str]:
     detail = f"{budget.size / 1e6:.1f} of {budget.limit / 1e6:.1f} MB"
     return ("kept", detail) if budget.kept else ("refused", detail)
@@ -337,7 +360,7 @@ def _preview(project: Project, lock: Lock, options: BuildOptions, work: Work) ->
         package.file: fetched[package.file].stat().st_size if package.size is None else package.size
         for package in lock.packages
     }
-    opener = partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter)
+    opener = partial(open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter)
     return preview(
         project,
         lock,

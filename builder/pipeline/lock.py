@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from builder.audit.base import judge_base, refuse_base
 from builder.base.debian import SUITES
-from builder.base.resolve import resolve_base
+from builder.base.resolve import base_distributions, resolve_base
 from builder.base.values import LockedBase
 from builder.errors import BadInput, BuilderError, CannotTell, OutsideFailed, Refused, Where, did_you_mean
 from builder.lock.engine import LockEngine
@@ -17,7 +19,7 @@ from builder.lock.files import lock_path, read_lock, requirements_path, write_lo
 from builder.lock.fresh import edits, stale_reasons
 from builder.lock.make import make_lock
 from builder.lock.measure import measured
-from builder.lock.policy import load_package_policy
+from builder.lock.policy import PackagePolicy, load_package_policy
 from builder.lock.trap import blocked
 from builder.lock.values import Lock
 from builder.matrix import Refusal, Stack, load_tables, solve
@@ -55,9 +57,11 @@ def lock_project(
     if engine is not None:
         _check_engine(engine)
     stack = solve_project(project, backend, node_class=node_class)
+    if (where := load_tables().backend(backend).spec.wheels) is not None:
+        work.reporter.note(where)
     for question in stack.unknown:
         work.reporter.note(f"not known: {question}")
-    base_reference = project.base_for(backend) or stack.base or _built_in(stack.python)
+    base_reference = project.base_for(backend) or stack.base or _own_base(project, stack)
     path = lock_path(project.root, backend)
     policy = load_package_policy()
     previous = _previous(path, must_exist=check)
@@ -74,10 +78,12 @@ def lock_project(
         for reason in stale:
             work.reporter.note(f"the lock is stale: {reason}")
     settings = read_index_settings(work.environ)
+    base = _base(base_reference, project, stack, None if upgrade else previous, work)
+    _check_base(base, {}, project, stack, policy, work)
     lock = make_lock(
         project,
         stack,
-        _base(base_reference, project, stack, None if upgrade else previous, work),
+        base,
         engine=open_engine(engine or (previous.engine.split()[0] if previous else "uv"), work),
         policy=policy,
         store=work.store,
@@ -89,10 +95,28 @@ def lock_project(
         previous=None if upgrade else previous,
         unknown_allowed=stack.unknown,
     )
+    _check_base(base, {item.name: item.version for item in lock.packages}, project, stack, policy, work)
     found = measured(blocked(lock, policy), lock, settings=settings, environ=work.environ, offline=work.offline)
     if not found:
         write_lock(lock, project.root)
     return LockOutcome(backend=backend, lock=lock, path=path, blocked=found, written=not found)
+
+
+def _check_base(
+    base: LockedBase, locked: Mapping[str, str], project: Project, stack: Stack, policy: PackagePolicy, work: Work
+) -> None:
+    """Refuse a base that is broken already, and one whose packages the lock would replace (FR-02)."""
+    distributions = base_distributions(
+        base,
+        store=work.store,
+        reporter=work.reporter,
+        offline=work.offline,
+        open_repository=partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter),
+    )
+    findings = judge_base(
+        distributions, backend=stack.backend, python=stack.python, arch=project.arch, policy=policy, locked=locked
+    )
+    refuse_base(base.reference, findings, backend=stack.backend)
 
 
 def solve_project(project: Project, backend: str, *, node_class: NodeClass | None) -> Stack:
@@ -133,6 +157,19 @@ def _no_stack(project: Project, backend: str, refused: tuple[Refusal, ...]) -> B
         verdict = nearest.verdict
     kind = CannotTell if verdict == "unknown" else Refused
     return kind(f"no coherent {backend} stack for this project", why=why, fix=fix, where=Where(file=str(project.path)))
+
+
+def _own_base(project: Project, stack: Stack) -> str:
+    """The built-in base; `CannotTell` where the wheels need a vendor's image and none is known that fits."""
+    spec = load_tables().backend(stack.backend).spec
+    if spec.vendor_base:
+        raise CannotTell(
+            f"no base image is known for this {stack.backend} stack",
+            why=next((reason.why for reason in stack.why if reason.cell == "base"), spec.source),
+            fix=f'name the image in the project file: base = "HOST/NAME:TAG" in [backend.{stack.backend}]',
+            where=Where(file=str(project.path)),
+        )
+    return _built_in(stack.python)
 
 
 def _built_in(python: str) -> str:
@@ -203,7 +240,7 @@ def _base(reference: str, project: Project, stack: Stack, previous: Lock | None,
             offline=work.offline,
             environ=work.environ,
             open_repository=partial(
-                open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter
+                open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter
             ),
         )
     except OutsideFailed as error:

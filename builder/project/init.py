@@ -232,7 +232,7 @@ _AUDIT = [
     '# exception = [{ package = "name", rule = "foreign-soft", reason = "why it does no harm", expires = 2030-01-01 }]',
 ]
 _BACKENDS = [
-    "# One table for each backend whose image differs: cpu, cuda, rocm, npu, neuron, tpu, xpu.",
+    "# One table for each backend whose image differs; `builder matrix list` names them.",
     "# [backend.npu]",
     '# requirements = ["torch-npu==2.13.0", "torch==2.13.0+cpu"]  # added to the ones above',
     '# exclude = ["onnxruntime"]  # names of the ones above that this backend leaves out',

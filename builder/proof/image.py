@@ -15,12 +15,12 @@ from builder.proof.elf import READER, read_object
 from builder.proof.layers import LayerIndex, read_files, read_layer
 from builder.proof.rootfs import RootFs
 from builder.proof.values import ImageConfig
-from builder.registry.values import Descriptor, Manifest, MediaType, Repository
+from builder.registry.manifests import INDEX_TYPES, offered_platforms, platform_entry, pointed_manifests
+from builder.registry.values import Descriptor, Manifest, Repository
 from builder.store import Store
 
 __all__ = ["Image", "open_image"]
 
-_INDEXES = (MediaType.INDEX, MediaType.DOCKER_LIST)
 _CONFIG_LIMIT = 16 << 20
 
 
@@ -69,8 +69,8 @@ def open_image(repository: Repository, digest: Digest, *, arch: Arch) -> Image:
     if manifest is None:
         raise BadInput(f"there is no image {digest}", fix="build or push it first")
     document = _json(manifest)
-    if manifest.media_type in _INDEXES or "manifests" in document:
-        entry = _entry(document, arch, digest)
+    if manifest.media_type in INDEX_TYPES:
+        entry = _entry(manifest, arch)
         manifest = repository.manifest(entry.digest)
         if manifest is None:
             raise BadInput(f"the index {digest} names {entry.digest}, which is not there", fix="push it again")
@@ -90,19 +90,16 @@ def _json(manifest: Manifest) -> dict[str, Any]:
     return value
 
 
-def _entry(index: Mapping[str, Any], arch: Arch, digest: Digest) -> Descriptor:
-    wanted = Platform(arch).oci_arch
-    entries = [Descriptor.from_json(entry) for entry in index.get("manifests") or []]
-    for entry in entries:
-        platform = entry.platform or {}
-        if platform.get("architecture") == wanted and platform.get("os", "linux") == "linux":
-            return entry
-    there = ", ".join(sorted({str((entry.platform or {}).get("architecture", "no platform")) for entry in entries}))
-    raise Refused(
-        f"{digest} has no image for linux/{wanted}",
-        why=f"its index lists: {there or 'nothing'}",
-        fix=f"build it for {arch}",
-    )
+def _entry(index: Manifest, arch: Arch) -> Descriptor:
+    entries = pointed_manifests(index)
+    entry = platform_entry(entries, arch)
+    if entry is None:
+        raise Refused(
+            f"{index.digest} has no image for {Platform(arch)}",
+            why=f"its index lists: {offered_platforms(entries)}",
+            fix=f"build it for {arch}",
+        )
+    return entry
 
 
 def _config(repository: Repository, descriptor: Descriptor) -> ImageConfig:

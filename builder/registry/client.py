@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
@@ -19,6 +20,7 @@ from builder.registry import referrers as lists
 from builder.registry.auth import Authorizer
 from builder.registry.docker_config import find_login
 from builder.registry.errors import (
+    DeletionNotAllowed,
     MissingContent,
     Offline,
     RegistryDenied,
@@ -36,13 +38,15 @@ from builder.registry.manifests import (
 )
 from builder.registry.session import Session
 from builder.registry.upload import CHUNK_SIZE, begin, upload
-from builder.registry.values import BlobSource, Descriptor, Manifest
+from builder.registry.values import BlobSource, Descriptor, FileSource, Manifest
 from builder.store import CorruptBlob
 
 __all__ = ["Remote"]
 
 _ACCEPT = ", ".join((*IMAGE_TYPES, *INDEX_TYPES))
 _PAGES = 10_000
+_SETTLE = 0.2
+"""Seconds, at least, before the last look at a tag that was moved."""
 _TORN_TAG = frozenset([500])
 """The distribution registry writes a tag's file in two steps; who reads it in between is answered 500 for a moment."""
 
@@ -227,7 +231,7 @@ class Remote:
                         why=f"after {position} bytes of blob {digest}: {error}",
                     ) from error
                 self._session.http.wait(backoff(failures - 1))
-                self._reporter.detail(f"pull {digest.hex[:12]} was cut, going on after {position} bytes")
+                self._reporter.note(f"pull {digest.hex[:12]} was cut, going on after {position} bytes")
             finally:
                 answer.close()
         found = Digest(hasher.hexdigest())
@@ -240,6 +244,13 @@ class Remote:
 
     def tags(self) -> tuple[str, ...]:
         """All tags of images, sorted, every page."""
+        return tuple(tag for tag in self._listed_tags() if not is_referrers_tag(tag))
+
+    def referrer_lists(self) -> tuple[Digest, ...]:
+        """Subjects whose referrers are listed under a fallback tag here, whether they are there or not."""
+        return tuple(Digest.parse(tag.replace("-", ":", 1)) for tag in self._listed_tags() if is_referrers_tag(tag))
+
+    def _listed_tags(self) -> list[str]:
         found: set[str] = set()
         url = self._session.url("tags/list?n=1000")
         for _ in range(_PAGES):
@@ -259,7 +270,7 @@ class Remote:
             if origin(target) != origin(url) or target == url:
                 raise RegistryRefused(f"{self} does not list its tags as agreed", why="its next page is elsewhere")
             url = target
-        return tuple(sorted(tag for tag in found if not is_referrers_tag(tag)))
+        return sorted(found)
 
     def referrers(self, subject: Digest, *, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
         """What is attached to `subject`, sorted by digest: by the endpoint, else by the fallback tag."""
@@ -282,14 +293,19 @@ class Remote:
             if mounted:
                 self._present.add(descriptor.digest)
                 return False
-        upload(
-            self._session,
-            descriptor,
-            source,
-            location=location,
-            reporter=self._reporter,
-            chunk_size=self._chunk_size,
-        )
+        try:
+            upload(
+                self._session,
+                descriptor,
+                source,
+                location=location,
+                reporter=self._reporter,
+                chunk_size=self._chunk_size,
+            )
+        except CorruptBlob as error:
+            if isinstance(source, FileSource) and source.immutable:
+                raise source.damaged(descriptor.digest) from error
+            raise
         self._present.add(descriptor.digest)
         return True
 
@@ -322,20 +338,52 @@ class Remote:
         self._put(manifest, tag)
 
     def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
-        """Point the tag at a manifest of this repository. A registry has no conditional write: read, write, read."""
+        """Point the tag at a manifest of this repository. A registry has no conditional write: read, write, look again.
+
+        Another who read the tag before our write has written by the time of the second look, for that waits longer than
+        reading and writing took; of two who move a tag at once, all but the last are told so.
+        """
         parse_tag(tag)
         manifest = self.manifest(digest)
         if manifest is None:
             raise MissingContent(f"manifest {digest} is not in {self}", fix="publish the image there first")
-        for write in (True, False):
-            found = self.resolve(tag)
-            now = None if found is None else found.digest
-            wanted = expected if write else digest
-            if now != wanted:
-                raise TagMoved(tag, repository=str(self), expected=wanted, found=now)
-            if write:
-                self._put(manifest, tag)
+        started = time.monotonic()
+        self._expect(tag, expected)
+        self._put(manifest, tag)
+        self._expect(tag, digest)
+        self._session.http.wait(max(_SETTLE, 3 * (time.monotonic() - started)))
+        self._expect(tag, digest)
         return manifest.descriptor
+
+    def _expect(self, tag: str, digest: Digest | None) -> None:
+        found = self.resolve(tag)
+        now = None if found is None else found.digest
+        if now != digest:
+            raise TagMoved(tag, repository=str(self), expected=digest, found=now)
+
+    def delete_manifest(self, digest: Digest) -> None:
+        """Delete a manifest and with it every tag that names it; one that is not there is no error.
+
+        `DeletionNotAllowed` when the registry does not delete at all (405, or UNSUPPORTED).
+        """
+        try:
+            self._session.done(
+                self._session.call(
+                    "DELETE",
+                    self._session.url(f"manifests/{digest}"),
+                    scopes=self._session.scopes("pull", "delete"),
+                    ok=(200, 202, 404),
+                )
+            )
+        except RegistryRefused as error:
+            if error.status == 405 or "UNSUPPORTED" in error.codes:
+                raise DeletionNotAllowed(
+                    f"{self.host} does not delete images by its API",
+                    why=error.why,
+                    fix="let whoever runs it allow deletion (distribution: storage.delete.enabled), or use the "
+                    "retention rules of its own",
+                ) from error
+            raise
 
     # --- inside
 

@@ -13,12 +13,13 @@ from typing import Any
 from builder.names import Digest
 from builder.registry.layout import Layout
 from builder.registry.manifests import parse_manifest, pointed_blobs, pointed_manifests, subject_of
-from builder.registry.values import REF_NAME
+from builder.registry.values import REF_NAME, Manifest
 from builder.store import Removed, last_used
 
-__all__ = ["Choose", "ListedImage", "collect_layout"]
+__all__ = ["Choose", "ListedImage", "backend_of", "collect_layout", "created_of"]
 
 _CREATED = "org.opencontainers.image.created"
+_BACKEND = "dev.builder.backend"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +30,22 @@ class ListedImage:
     tags: tuple[str, ...]
     created: str
     """Its own annotation, "" when it has none."""
+    backend: str
+    """Its own annotation, "" when it has none."""
     old: bool
     """Listed longer than the age below which nothing is cleared."""
+    holds: tuple[Digest, ...] = ()
+    """The images of an index that go with it."""
+
+
+def created_of(manifest: Manifest) -> str:
+    """When an image says it was made (image-spec, annotations.md), "" when it does not."""
+    return str((parse_manifest(manifest).get("annotations") or {}).get(_CREATED, ""))
+
+
+def backend_of(manifest: Manifest) -> str:
+    """The backend an image says it is for, "" when it does not."""
+    return str((parse_manifest(manifest).get("annotations") or {}).get(_BACKEND, ""))
 
 
 Choose = Callable[[Sequence[ListedImage]], Mapping[Digest, str]]
@@ -81,7 +96,8 @@ def _images(
             ListedImage(
                 digest=digest,
                 tags=tuple(sorted(names)),
-                created=str((parse_manifest(manifest).get("annotations") or {}).get(_CREATED, "")),
+                created=created_of(manifest),
+                backend=backend_of(manifest),
                 old=last_used(layout.blob_path(digest)) <= now - min_age,
             )
         )

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 
 from builder.events import Reporter
 from builder.names import Digest
 from builder.registry.errors import MissingContent
 from builder.registry.layout import Layout
 from builder.registry.manifests import check_index, pointed_blobs, pointed_manifests
+from builder.registry.threads import each
 from builder.registry.values import BlobSource, Descriptor, FileSource, Manifest, Repository
 
 __all__ = ["Copied", "copy"]
 
 _DEPTH = 4
 """Levels of what is attached to what is attached; a circle cannot be made of digests, a long chain can."""
-
-_GRACE = 2.0
-"""Seconds that threads get to clean up after themselves when a copy is given up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +35,8 @@ class Copied:
 class _Tally:
     blobs: int = 0
     size: int = 0
+    looked: int = 0
+    """Blobs of manifests that were not there: some may have been, sent by a run that was stopped."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size: int) -> None:
@@ -68,8 +66,10 @@ def copy(
             tally.add(size)
             advance(size)
 
-        run = _Run(source, target, reporter, workers, sent)
+        run = _Run(source, target, reporter, workers, sent, tally)
         manifest = run.copy(digest)
+        if 0 < tally.blobs < tally.looked:
+            reporter.note(f"{tally.looked - tally.blobs} of {tally.looked} blobs were there already, the rest was sent")
         if referrers:
             run.attached(digest, depth=0)
             for child in pointed_manifests(manifest):
@@ -79,13 +79,20 @@ def copy(
 
 class _Run:
     def __init__(
-        self, source: Repository, target: Repository, reporter: Reporter, workers: int, sent: Callable[[int], None]
+        self,
+        source: Repository,
+        target: Repository,
+        reporter: Reporter,
+        workers: int,
+        sent: Callable[[int], None],
+        tally: _Tally,
     ) -> None:
         self._source = source
         self._target = target
         self._reporter = reporter
         self._workers = workers
         self._sent = sent
+        self._tally = tally
         ours, theirs = source.place, target.place
         self._mount_from = ours[1] if ours and theirs and ours[0] == theirs[0] else None
 
@@ -127,6 +134,7 @@ class _Run:
 
     def _blobs(self, blobs: tuple[Descriptor, ...]) -> None:
         """Send blobs, the largest first, a few at a time; the first failure stops the rest."""
+        self._tally.looked += len(blobs)
         stop = threading.Event()
 
         def send(blob: Descriptor) -> None:
@@ -134,48 +142,7 @@ class _Run:
             if self._target.put_blob(blob, source, mount_from=self._mount_from):
                 self._sent(blob.size)
 
-        _each(sorted(blobs, key=lambda blob: -blob.size), send, workers=self._workers, stop=stop)
-
-
-def _each(
-    items: Sequence[Descriptor], job: Callable[[Descriptor], None], *, workers: int, stop: threading.Event
-) -> None:
-    """Run the job for all items in a few threads; the first error, or Ctrl-C, sets `stop` and is raised.
-
-    The threads are daemons: one that waits for a slow registry must not keep an interrupted program alive.
-    """
-    waiting = deque(items)
-    results: SimpleQueue[BaseException | None] = SimpleQueue()
-
-    def work() -> None:
-        while not stop.is_set():
-            try:
-                item = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                job(item)
-            except BaseException as error:  # relayed to the thread that waits
-                results.put(error)
-                stop.set()  # after it is told, so that what stops because of it is told later
-            else:
-                results.put(None)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(items)))]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in items:
-            error = results.get()
-            if error is not None:
-                raise error
-    except BaseException:
-        stop.set()
-        for thread in threads:
-            thread.join(_GRACE / len(threads))
-        raise
-    for thread in threads:
-        thread.join()
+        each(sorted(blobs, key=lambda blob: -blob.size), send, workers=self._workers, stop=stop)
 
 
 def _blob_source(repository: Repository, blob: Descriptor) -> BlobSource:

@@ -7,6 +7,7 @@ from builder.names import Digest
 
 __all__ = [
     "DamagedLayout",
+    "DeletionNotAllowed",
     "MissingContent",
     "Offline",
     "RegistryBusy",
@@ -65,6 +66,12 @@ class Offline(OutsideFailed):
     """A registry on the network was asked for under --offline."""
 
     kind = "offline"
+
+
+class DeletionNotAllowed(Refused):
+    """The registry deletes nothing by its API."""
+
+    kind = "deletion-not-allowed"
 
 
 class TagMoved(Refused):

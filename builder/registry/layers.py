@@ -14,9 +14,23 @@ from isal import igzip
 from builder.errors import OutsideFailed
 from builder.events import Advance
 from builder.inflate import InflateError
-from builder.registry.values import Descriptor
+from builder.registry.values import Descriptor, MediaType
 
-__all__ = ["BadLayer", "BlobStream", "clean_path", "decompressed", "reading", "tar_members"]
+__all__ = ["DAMAGED", "LAYER_TYPES", "BadLayer", "BlobStream", "clean_path", "decompressed", "reading", "tar_members"]
+
+LAYER_TYPES = frozenset(
+    [
+        MediaType.LAYER_GZIP,
+        MediaType.LAYER_TAR,
+        MediaType.LAYER_ZSTD,
+        "application/vnd.docker.image.rootfs.diff.tar.gzip",
+        "application/vnd.docker.image.rootfs.diff.tar",
+    ]
+)
+"""Media types of layers that can be read here (image-spec, media-types.md; Docker image manifest schema 2)."""
+
+DAMAGED = (tarfile.TarError, EOFError, igzip.BadGzipFile, InflateError, zstandard.ZstdError)
+"""What decompressors and tarfile raise for damaged input."""
 
 _TAR_BUFFER = 32 << 10
 """tarfile copies its buffer once for each small read, so a large one is slow."""
@@ -93,7 +107,7 @@ def reading(layer: Descriptor) -> Iterator[None]:
     """Turn what decompressors and tarfile say of damaged input into `BadLayer`."""
     try:
         yield
-    except (tarfile.TarError, EOFError, igzip.BadGzipFile, InflateError, zstandard.ZstdError) as error:
+    except DAMAGED as error:
         raise _bad(layer, str(error)) from error
 
 

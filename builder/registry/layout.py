@@ -130,7 +130,7 @@ class Layout:
             return False
         self._create()
         with disk_errors(target):
-            if isinstance(source, FileSource) and source.immutable and _link(source.path, target, descriptor.size):
+            if isinstance(source, FileSource) and source.immutable and _link(source, target, descriptor):
                 return True
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
             partial = Path(name)
@@ -344,13 +344,18 @@ def _without_doubles(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _link(source: Path, target: Path, size: int) -> bool:
-    """Hard-link a store file into place; False where that cannot be done (other disk, no permission, other size)."""
-    if source.stat().st_size != size:
+def _link(source: FileSource, target: Path, descriptor: Descriptor) -> bool:
+    """Hard-link a store file into place; False where that cannot be done (other disk, no permission, other size).
+
+    A disk may have changed its bytes since they were stored, and under a link that would be the layout's fault.
+    """
+    if source.path.stat().st_size != descriptor.size:
         return False
+    if not source.verified and Digest.of_file(source.path) != descriptor.digest:
+        raise source.damaged(descriptor.digest)
     temporary = target.parent / f".partial-{os.getpid()}-{os.urandom(6).hex()}"
     try:
-        temporary.hardlink_to(source)
+        temporary.hardlink_to(source.path)
     except OSError:
         return False
     temporary.replace(target)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from builder.errors import BuilderError, Refused
-from builder.names import Digest
+from builder.names import Arch, Digest, Platform
 from builder.registry.errors import RegistryRefused
 from builder.registry.values import Descriptor, Manifest, MediaType
 
@@ -20,8 +20,10 @@ __all__ = [
     "canonical_json",
     "check_index",
     "is_referrers_tag",
+    "offered_platforms",
     "parse_index",
     "parse_manifest",
+    "platform_entry",
     "pointed_blobs",
     "pointed_manifests",
     "referrer_entry",
@@ -119,6 +121,22 @@ def parse_index(manifest: Manifest) -> tuple[Descriptor, ...] | None:
     if value.get("mediaType", MediaType.INDEX) != MediaType.INDEX or not isinstance(value.get("manifests"), list):
         return None
     return _descriptors(manifest, value["manifests"])
+
+
+def platform_entry(entries: Iterable[Descriptor], arch: Arch) -> Descriptor | None:
+    """The first entry for Linux on this machine; one that leaves the system out counts as Linux."""
+    wanted = Platform(arch).oci_arch
+    for entry in entries:
+        platform = entry.platform or {}
+        if platform.get("architecture") == wanted and platform.get("os", "linux") == "linux":
+            return entry
+    return None
+
+
+def offered_platforms(entries: Iterable[Descriptor]) -> str:
+    """The platforms of an index for a message, e.g. `linux/amd64, linux/arm64`."""
+    named = {"/".join(str((entry.platform or {}).get(key, "?")) for key in ("os", "architecture")) for entry in entries}
+    return ", ".join(sorted(named)) or "nothing"
 
 
 def check_index(entries: Iterable[Descriptor]) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from builder.errors import BadInput, did_you_mean
 from builder.events import Reporter
-from builder.names import LayoutRef, Reference
+from builder.names import LayoutRef, Reference, RegistryRef
 from builder.registry.layout import Layout
+from builder.registry.mirrored import Mirrored
+from builder.registry.mirrors import find_sources
 from builder.registry.values import Descriptor, Repository
 
 __all__ = ["NoSuchImage", "find_image", "open_repository"]
@@ -25,18 +27,35 @@ def open_repository(
     environ: Mapping[str, str],
     offline: bool = False,
     plain_http: bool | None = None,
+    mirrors: bool = False,
     reporter: Reporter,
 ) -> Repository:
     """The layout or registry repository of a reference; its tag and digest are not looked at. Nothing is contacted yet.
 
     `plain_http` None means: http for a registry on loopback, https for every other. `offline` refuses registries that
-    are not on loopback (`Offline`). Credentials and proxies come from `environ`.
+    are not on loopback (`Offline`). Credentials, proxies and mirrors come from `environ`. `mirrors` is for callers that
+    take content from there: they may be given a mirror's. Callers that decide by tags ask the registry itself.
     """
     if isinstance(reference, LayoutRef):
         return Layout(reference.path)
     from builder.registry.client import Remote  # httpx takes a while to import
+    from builder.registry.http import is_loopback
 
-    return Remote.open(reference, environ=environ, offline=offline, plain_http=plain_http, reporter=reporter)
+    def opened(source: RegistryRef, plain: bool | None) -> Remote:
+        return Remote.open(source, environ=environ, offline=offline, plain_http=plain, reporter=reporter)
+
+    if not mirrors:
+        return opened(reference, plain_http)
+    sources = find_sources(reference, environ)
+    primary = opened(sources.primary.reference, plain_http or sources.primary.plain_http or None)
+    if not sources.mirrors:
+        return primary
+    others = [
+        (opened(mirror.reference, mirror.plain_http or None), mirror.pull)
+        for mirror in sources.mirrors
+        if not offline or is_loopback(mirror.reference.host)
+    ]
+    return Mirrored(primary, others, reporter=reporter)
 
 
 def find_image(reference: Reference, repository: Repository) -> Descriptor:

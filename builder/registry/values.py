@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from builder.errors import where_path
 from builder.names import Digest
+from builder.store import CorruptBlob
 
 __all__ = [
     "CHUNK",
@@ -106,13 +109,29 @@ class FileSource:
 
     path: Path
     immutable: bool = False
-    """The file is in a content-addressed store: verified, never changed. A layout then links it instead of copying."""
+    """The file is in a content-addressed store, and nothing changes it. A layout then links it instead of copying."""
+    verified: bool = False
+    """This process hashed its bytes when it wrote them; otherwise they are hashed before they are linked."""
 
     def __call__(self) -> Iterator[bytes]:
         """The file's bytes, `CHUNK` at a time."""
         with self.path.open("rb") as file:
             while chunk := file.read(CHUNK):
                 yield chunk
+
+    def damaged(self, digest: Digest) -> CorruptBlob:
+        """What to raise when the bytes are not those of `digest`; a store's file is removed, to be made anew."""
+        fix = f"delete {self.path} and run again"
+        if self.immutable:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
+                fix = "it is removed: run again to make or fetch it anew, and check the disk"
+        return CorruptBlob(
+            f"the store's copy of {digest} was damaged" if self.immutable else f"{self.path} was damaged",
+            why=f"its bytes are no longer those of {digest}",
+            fix=fix,
+            where=where_path(self.path),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from builder.errors import BadInput, where_path
 from builder.names import Digest
 from builder.registry.errors import MissingContent
+from builder.registry.intoto import parse_statement, subjects
 from builder.registry.manifests import (
     EMPTY_CONFIG,
     canonical_json,
@@ -18,7 +20,6 @@ from builder.registry.manifests import (
     subject_of,
 )
 from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType, Repository
-from builder.release.intoto import parse_statement, subjects
 from builder.release.records import read_promotion
 from builder.release.values import Draft, Evidence, EvidenceKind, EvidenceType, PredicateType
 
@@ -159,7 +160,8 @@ def _fetch(repository: Repository, subject: Digest, entry: Descriptor) -> Eviden
     value = parse_manifest(manifest)
     artifact_type = str(value.get("artifactType") or (value.get("config") or {}).get("mediaType") or "")
     layers = [blob for blob in pointed_blobs(manifest) if blob.media_type != MediaType.EMPTY]
-    content, kind, predicate_type, problem = b"", _listed_kind(entry), None, ""
+    content, predicate_type, problem = b"", None, ""
+    kind = _listed_kind(replace(entry, artifact_type=artifact_type))  # the manifest decides, not the list
     if subject_of(manifest) != subject:
         problem = f"it is attached to {subject_of(manifest)}"
     elif artifact_type in (EvidenceType.CYCLONEDX, EvidenceType.IN_TOTO):
@@ -238,6 +240,8 @@ def _summarise(kind: FileKind, content: bytes) -> dict[str, str]:
 def _listed_kind(entry: Descriptor) -> EvidenceKind:
     if entry.artifact_type == EvidenceType.CYCLONEDX:
         return "sbom"
+    if entry.artifact_type != EvidenceType.IN_TOTO:  # whatever its annotations say: its content is not read
+        return "other"
     return _KINDS.get(entry.annotations.get(_PREDICATE_KEY, ""), "other")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from builder import __version__
 from builder.lock.values import Lock
 from builder.names import Digest
-from builder.release.intoto import one_subject, read_statement, statement
+from builder.registry.intoto import one_subject, read_statement, statement
 from builder.release.sbom import deb_purl, wheel_purl
 from builder.release.values import Draft, EvidenceType, PredicateType
 

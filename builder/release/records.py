@@ -6,8 +6,8 @@ from typing import Any
 
 from builder.errors import BadInput
 from builder.names import Digest, parse_tag
+from builder.registry.intoto import member, one_subject, read_statement, statement
 from builder.registry.manifests import is_referrers_tag
-from builder.release.intoto import member, one_subject, read_statement, statement
 from builder.release.values import Draft, EvidenceType, PredicateType, PromotionRecord
 
 __all__ = ["node_class_tag", "promotion_draft", "read_promotion"]

@@ -1,43 +1,22 @@
-"""Signatures over evidence: DSSE envelopes attached to an image, held against public keys.
-
-Source: DSSE v1.0 (secure-systems-lab/dsse, protocol.md, envelope.md). The arithmetic is securesystemslib's; key ids in
-envelopes are only hints and are not looked at, as the protocol asks.
-"""
+"""Signatures over evidence: DSSE envelopes attached to an image, held against public keys (builder.registry.dsse)."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from builder.errors import BadInput, BuilderError, where_path
+from builder.errors import BadInput, BuilderError
 from builder.names import Digest
+from builder.registry.dsse import PublicKey, open_envelope
+from builder.registry.intoto import parse_statement, subjects
 from builder.registry.manifests import pointed_blobs
 from builder.registry.values import MediaType, Repository
-from builder.release.intoto import parse_statement, subjects
 from builder.release.values import EvidenceType
 
-if TYPE_CHECKING:
-    from securesystemslib.signer import Key
-
-__all__ = ["PublicKey", "SignedPayload", "read_key", "signed_payloads"]
+__all__ = ["SignedPayload", "signed_payloads"]
 
 _LIMIT = 64 << 20
 """Bytes of an envelope that are read at most."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublicKey:
-    """A key that signatures are held against."""
-
-    name: str
-    """The file it was read from."""
-    ways: tuple[Key, ...]
-    """The same key for each scheme it may sign with; RSA has two paddings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,32 +43,6 @@ class SignedPayload:
         return same and image in subjects(theirs)
 
 
-def read_key(path: Path) -> PublicKey:
-    """A public key from a PEM file: Ed25519, ECDSA or RSA."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
-        from securesystemslib.signer import SSlibKey
-    except ImportError as error:
-        raise BadInput(
-            "signatures cannot be checked here",
-            why=f"the package {error.name} is not installed",
-            fix="install builder with its extra: pip install 'builder[signatures]'",
-        ) from error
-    try:
-        key = load_pem_public_key(path.read_bytes())
-        schemes = ("rsassa-pss-sha256", "rsa-pkcs1v15-sha256") if isinstance(key, RSAPublicKey) else (None,)
-        ways = tuple(SSlibKey.from_crypto(key, scheme=scheme) for scheme in schemes)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"cannot read the public key {path}",
-            why=str(error),
-            fix="give a PEM file with an Ed25519, ECDSA or RSA public key",
-            where=where_path(path),
-        ) from error
-    return PublicKey(name=path.name, ways=ways)
-
-
 def signed_payloads(repository: Repository, image: Digest, keys: Sequence[PublicKey]) -> tuple[SignedPayload, ...]:
     """All envelopes attached to an image, with the keys that signed them; sigstore bundles that hold one as well."""
     found = []
@@ -107,31 +60,7 @@ def signed_payloads(repository: Repository, image: Digest, keys: Sequence[Public
 
 def _read(digest: Digest, content: bytes, keys: Sequence[PublicKey]) -> SignedPayload:
     try:
-        value: dict[str, Any] = json.loads(content)
-        value = value.get("dsseEnvelope", value)
-        payload = _decoded(value["payload"])
-        kind = str(value["payloadType"]).encode()
-        signatures = [_decoded(item["sig"]) for item in value["signatures"]]
-    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
-        return SignedPayload(digest=digest, payload=b"", signers=(), problem=f"it is no DSSE envelope: {error!r}")
-    signed = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
-    signers = tuple(key.name for key in keys if any(_verifies(key, signature, signed) for signature in signatures))
-    return SignedPayload(digest=digest, payload=payload, signers=signers)
-
-
-def _decoded(text: str) -> bytes:
-    """Base64, in the standard or the URL alphabet (envelope.md lets both stand)."""
-    return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
-
-
-def _verifies(key: PublicKey, signature: bytes, signed: bytes) -> bool:
-    from securesystemslib.exceptions import UnverifiedSignatureError, VerificationError
-    from securesystemslib.signer import Signature
-
-    for way in key.ways:
-        try:
-            way.verify_signature(Signature(way.keyid, signature.hex()), signed)
-        except (UnverifiedSignatureError, VerificationError):
-            continue
-        return True
-    return False
+        envelope = open_envelope(content, keys)
+    except BadInput as error:
+        return SignedPayload(digest=digest, payload=b"", signers=(), problem=f"it is no DSSE envelope: {error.why}")
+    return SignedPayload(digest=digest, payload=envelope.payload, signers=envelope.signers)

@@ -15,7 +15,7 @@ from builder.errors import BadInput
 from builder.names import Digest
 from builder.proof.document import proof_document
 from builder.proof.values import Answer, Proof
-from builder.release.intoto import member, one_subject, optional, read_statement, statement
+from builder.registry.intoto import member, one_subject, optional, read_statement, statement
 from builder.release.values import Draft, EvidenceType, PredicateType
 from builder.smoke.values import CheckResult, CheckVerdict, LeftOut, SmokeReport
 

@@ -7,10 +7,12 @@ import string
 from collections.abc import Mapping
 
 from builder.errors import BadInput, Refused, did_you_mean
-from builder.names import parse_tag
+from builder.names import Digest, parse_tag
 from builder.node import load_node_classes
+from builder.registry.values import Repository
+from builder.release.evidence import listed_evidence
 
-__all__ = ["TAG_FIELDS", "legal_tag", "refuse_class_tag", "version_tag"]
+__all__ = ["TAG_FIELDS", "legal_tag", "refuse_class_tag", "refuse_promoted_tag", "version_tag"]
 
 TAG_FIELDS = ("name", "version", "backend", "toolkit", "arch", "python")
 
@@ -18,11 +20,25 @@ TAG_FIELDS = ("name", "version", "backend", "toolkit", "arch", "python")
 def refuse_class_tag(tag: str) -> None:
     """`Refused` for the name of a known node class: such a tag moves by promotion alone, on evidence."""
     if any(node.name == tag for node in load_node_classes()):
-        raise Refused(
-            f"nothing is published under the tag {tag!r}",
-            why=f"{tag} is a node class, and its tag moves only by promotion",
-            fix=f"publish under a version tag, then builder promote REF --node-class {tag}",
-        )
+        raise _moves_by_promotion(tag)
+
+
+def refuse_promoted_tag(tag: str, repository: Repository, digest: Digest) -> None:
+    """`Refused` for a tag under which this image was promoted: it is a node class's, known to the tables or not."""
+    if any(
+        piece.kind == "promotion" and piece.summary.get("node-class") == tag
+        for piece in listed_evidence(repository, digest)
+    ):
+        raise _moves_by_promotion(tag)
+
+
+def _moves_by_promotion(tag: str) -> Refused:
+    return Refused(
+        f"nothing is published under the tag {tag!r}",
+        why=f"{tag} is a node class, and its tag moves only by promotion",
+        fix=f"publish under a version tag (DST:VERSION), then builder promote REF --node-class {tag}: "
+        "the evidence goes along",
+    )
 
 
 def version_tag(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from builder.errors import Refused
 from builder.names import Digest
+from builder.registry.dsse import DSSE
 
 __all__ = [
     "Draft",
@@ -34,7 +35,7 @@ class EvidenceType:
 
     CYCLONEDX = "application/vnd.cyclonedx+json"
     IN_TOTO = "application/vnd.in-toto+json"
-    DSSE = "application/vnd.dsse.envelope.v1+json"
+    DSSE = DSSE
     SIGSTORE_BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from builder.audit.values import AuditReport, Finding, Level, TargetAudit
+from builder.audit.values import AuditReport, ExceptionUse, Finding, Level, TargetAudit
 from builder.report.places import seen
 
-__all__ = ["Paint", "audit_text"]
+__all__ = ["Paint", "audit_text", "exception_text"]
 
 Paint = Callable[[str], str]
 """Gives a verdict word its colour."""
@@ -30,9 +30,29 @@ def audit_text(report: AuditReport, *, paint: Paint = str, verbose: bool = False
     between = [finding for finding in report.graph_findings if verbose or finding.severity != "info"]
     for finding in between:
         lines += ["", *_finding(finding, report.backend, paint, verbose)]
+    for name, chains in report.chains.items():
+        lines += ["", f"{name} is pulled in by", *(f"  {' > '.join(way)}" for way in chains.ways)]
+        if chains.more:
+            lines.append("  … and more ways")
+    notes = [exception_text(use) for use in report.exceptions]
+    if notes:
+        lines += ["", *notes]
     if lines and lines[-1]:
         lines.append("")
     return "\n".join([*lines, _summary(report, paint)])
+
+
+def exception_text(use: ExceptionUse) -> str:
+    """One line: what is excepted, for how long, why, and what to do about it."""
+    exception = use.exception
+    number = f"{use.findings} finding{'' if use.findings == 1 else 's'}"
+    subject = f"{exception.package} {exception.rule}"
+    if use.state == "used":
+        return f"excepted until {exception.expires}: {subject} ({number}): {exception.reason}"
+    if use.state == "expired":
+        again = f"{number} count{'s' if use.findings == 1 else ''} again" if use.findings else "nothing left, remove it"
+        return f"exception expired on {exception.expires}: {subject} ({again}): {exception.reason}"
+    return f"exception for nothing: {subject}: remove it, or check the names"
 
 
 def _target(target: TargetAudit, backend: str, paint: Paint, verbose: bool) -> Iterator[str]:

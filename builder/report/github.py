@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builder.audit.values import AuditReport
+from builder.report.audit_text import exception_text
 from builder.report.places import LockPlaces, placed_findings, seen
 
 __all__ = ["github_annotations", "github_summary"]
@@ -41,6 +42,8 @@ def github_summary(report: AuditReport) -> str:
         for finding in report.graph_findings
         if finding.severity != "info"
     ]
+    if report.exceptions:
+        lines += ["", *(f"- {_cell(exception_text(use))}" for use in report.exceptions)]
     return "\n".join(lines) + "\n"
 
 

@@ -38,28 +38,35 @@ class LockPlaces:
 
 
 def lock_places(path: Path, *, shown_as: str | None = None) -> LockPlaces:
-    """Read the line of each `[[packages]]` name in a lock file."""
+    """Read the line of each `[[packages]]` name in a lock file.
+
+    A path below the current folder is shown relative to it, as code scanning services know files.
+    """
     lines: dict[str, int] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = _NAME.match(line)
         if match:
             lines.setdefault(match[1], number)
-    return LockPlaces(file=shown_as or path.as_posix(), lines=lines)
+    here = Path.cwd()
+    near = path.absolute()
+    shown = near.relative_to(here) if near.is_relative_to(here) else path
+    return LockPlaces(file=shown_as or shown.as_posix(), lines=lines)
 
 
 def placed_findings(
-    report: AuditReport, places: LockPlaces | None
+    report: AuditReport, places: LockPlaces | None, *, excepted: bool = False
 ) -> Iterator[tuple[Finding, TargetAudit | None, Place]]:
-    """Every finding above info with its wheel (None between wheels) and its place."""
+    """Every finding above info with its wheel (None between wheels) and its place; with `excepted`, those that the
+    project lives with too.
+    """
     for target in report.targets:
         for finding in target.findings:
-            if finding.severity != "info":
+            if finding.severity != "info" or (excepted and finding.excepted):
                 yield finding, target, places.place(target.name) if places else Place(file=target.file)
     for finding in report.graph_findings:
-        if finding.severity == "info":
-            continue
-        package = finding.chain[-1] if finding.chain else ""
-        yield finding, None, places.place(package) if places else Place(file=finding.path)
+        if finding.severity != "info" or (excepted and finding.excepted):
+            package = finding.chain[-1] if finding.chain else ""
+            yield finding, None, places.place(package) if places else Place(file=finding.path)
 
 
 def seen(finding: Finding) -> tuple[str, ...]:
@@ -71,6 +78,9 @@ def seen(finding: Finding) -> tuple[str, ...]:
 
 
 def fingerprint(finding: Finding, target: TargetAudit | None) -> str:
-    """Stays the same when versions, offsets and evidence change: package, rule and the backend it is about."""
-    subject = target.name if target else "/".join(finding.chain) or finding.path
+    """Stays the same when versions, lines, offsets and evidence change: package, rule and the backend it is about.
+
+    Between wheels the path too, which says what they share; who pulled them in may change.
+    """
+    subject = target.name if target else f"{'/'.join(finding.chain[-1:])}|{finding.path}"
     return hashlib.sha256(f"{subject}|{finding.rule}|{finding.backend}".encode()).hexdigest()[:32]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
+from urllib.parse import quote
 
 from builder import __version__
 from builder.audit.values import AuditReport, Finding, TargetAudit
@@ -17,7 +19,8 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 def sarif(report: AuditReport, places: LockPlaces | None = None) -> str:
     """One run; each result points at the lock line of its package, or at the wheel."""
-    found = list(placed_findings(report, places))
+    found = list(placed_findings(report, places, excepted=True))
+    seen_before: Counter[str] = Counter()
     rules = sorted({finding.rule for finding, _, _ in found})
     document = {
         "$schema": _SCHEMA,
@@ -32,7 +35,7 @@ def sarif(report: AuditReport, places: LockPlaces | None = None) -> str:
                     }
                 },
                 "automationDetails": {"id": f"builder/audit/{report.backend}"},
-                "results": [_result(finding, target, place, rules) for finding, target, place in found],
+                "results": [_result(finding, target, place, rules, seen_before) for finding, target, place in found],
                 "properties": {"policy": report.policy, "verdict": report.level},
             }
         ],
@@ -40,7 +43,14 @@ def sarif(report: AuditReport, places: LockPlaces | None = None) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _result(finding: Finding, target: TargetAudit | None, place: Place, rules: list[str]) -> dict[str, Any]:
+def _result(
+    finding: Finding, target: TargetAudit | None, place: Place, rules: list[str], seen_before: Counter[str]
+) -> dict[str, Any]:
+    mark = fingerprint(finding, target)
+    seen_before[mark] += 1
+    # A wheel may break one rule several times: then they are told apart by their order.
+    number = f"-{seen_before[mark]}" if seen_before[mark] > 1 else ""
+    accepted = [{"kind": "external", "status": "accepted", "justification": f"excepted {finding.excepted}"}]
     subject = f"{target.name} {target.version}" if target else "the lock"
     parts = [f"{subject}: {'; '.join(seen(finding))}"]
     if len(finding.chain) > 1:
@@ -55,10 +65,15 @@ def _result(finding: Finding, target: TargetAudit | None, place: Place, rules: l
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": place.file},
+                    "artifactLocation": {"uri": quote(place.file, safe="/:@+!$&'()*,;=~")},
                     "region": {"startLine": place.line or 1},
                 }
             }
         ],
-        "partialFingerprints": {"builderFinding/v1": fingerprint(finding, target)},
+        "partialFingerprints": {
+            "builderFinding/v1": f"{mark}{number}",
+            # The one that GitHub compares; without it, its action takes the text of the line, which moves and changes.
+            "primaryLocationLineHash": f"{mark}:{seen_before[mark]}",
+        },
+        **({"suppressions": accepted} if finding.excepted else {}),
     }

@@ -9,12 +9,12 @@ from typing import Any
 
 from builder.errors import BadInput, CannotTell, OutsideFailed, did_you_mean
 from builder.names import ARCHES, Arch, Digest, LayoutRef, Platform, Reference
-from builder.registry.values import Descriptor, Manifest, MediaType, Repository
+from builder.registry.manifests import INDEX_TYPES, offered_platforms, platform_entry, pointed_manifests
+from builder.registry.values import Descriptor, Manifest, Repository
 from builder.smoke.values import RunnableImage
 
 __all__ = ["open_image", "this_arch", "which_image"]
 
-_INDEXES = (MediaType.INDEX, MediaType.DOCKER_LIST)
 _CONFIG_LIMIT = 8 * 2**20
 
 
@@ -31,7 +31,7 @@ def open_image(repository: Repository, reference: Digest | str, *, arch: Arch, n
             why=f"the repository holds nothing under {reference}",
             fix=did_you_mean(reference, tags) if isinstance(reference, str) else "check the digest",
         )
-    if manifest.media_type in _INDEXES:
+    if manifest.media_type in INDEX_TYPES:
         manifest = _choose(repository, manifest, arch, name)
     document = _json(manifest.raw, name)
     if "config" not in document or "layers" not in document:
@@ -64,19 +64,16 @@ def open_image(repository: Repository, reference: Digest | str, *, arch: Arch, n
 
 
 def _choose(repository: Repository, index: Manifest, arch: Arch, name: str) -> Manifest:
-    wanted = {"os": "linux", "architecture": Platform(arch).oci_arch}
-    offered = [Descriptor.from_json(entry) for entry in _json(index.raw, name).get("manifests", [])]
-    for entry in offered:
-        platform = entry.platform or {}
-        if all(platform.get(key) == value for key, value in wanted.items()):
-            manifest = repository.manifest(entry.digest)
-            if manifest is None:
-                raise OutsideFailed(f"{name} lacks the manifest {entry.digest} that its index names")
-            return manifest
-    platforms = sorted({f"{(e.platform or {}).get('os')}/{(e.platform or {}).get('architecture')}" for e in offered})
-    raise BadInput(
-        f"{name} has no image for {Platform(arch)}", why=f"its index offers {', '.join(platforms) or 'nothing'}"
-    )
+    offered = pointed_manifests(index)
+    entry = platform_entry(offered, arch)
+    if entry is None:
+        raise BadInput(
+            f"{name} has no image for {Platform(arch)}", why=f"its index offers {offered_platforms(offered)}"
+        )
+    manifest = repository.manifest(entry.digest)
+    if manifest is None:
+        raise OutsideFailed(f"{name} lacks the manifest {entry.digest} that its index names")
+    return manifest
 
 
 def _read_bounded(repository: Repository, descriptor: Descriptor, name: str) -> bytes:

@@ -58,7 +58,14 @@ def plan_checks(table: CheckTable, facts: ImageFacts) -> tuple[tuple[PlannedChec
         elif present := [name for name in row.frameworks if name in facts.packages]:
             for name in present:
                 framework = table.frameworks[name]
-                chosen = {"framework": {"distribution": name, "module": framework.module, "device": framework.device}}
+                chosen = {
+                    "framework": {
+                        "distribution": name,
+                        "module": framework.module,
+                        "device": framework.device,
+                        "imports": list(framework.imports),
+                    }
+                }
                 planned.append(_program(row, f"{row.name}-{name}", facts, chosen))
         else:
             why = f"the lock holds none of {', '.join(row.frameworks)}"

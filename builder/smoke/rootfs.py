@@ -10,43 +10,34 @@ removed again.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from builder.errors import BadInput, CannotTell
 from builder.events import Advance
-from builder.inflate import InflateError
-from builder.registry.values import Descriptor, MediaType
+from builder.registry.layers import DAMAGED, LAYER_TYPES, BlobStream, decompressed
+from builder.registry.values import Descriptor
 from builder.smoke.values import Blobs
 
 __all__ = ["make_folder", "open_layer", "unpack_layer"]
 
-_GZIP = {MediaType.LAYER_GZIP, "application/vnd.docker.image.rootfs.diff.tar.gzip"}
-_PLAIN = {MediaType.LAYER_TAR, "application/vnd.docker.image.rootfs.diff.tar"}
-_ZSTD = {MediaType.LAYER_ZSTD}
 _LINKS = 40
 """Most symlinks followed for one path, as in the kernel."""
 
 
 def open_layer(repository: Blobs, layer: Descriptor, advance: Advance) -> IO[bytes]:
     """The layer's uncompressed tar as a stream; compressed bytes are counted to `advance` and verified while read."""
-    if layer.media_type in _GZIP:
-        return io.BufferedReader(_Chunks(_gunzip(_counted(repository, layer, advance))), 1 << 18)
-    if layer.media_type in _PLAIN:
-        return io.BufferedReader(_Chunks(_counted(repository, layer, advance)), 1 << 18)
-    if layer.media_type in _ZSTD:
-        return io.BufferedReader(_Chunks(_unzstd(_counted(repository, layer, advance))), 1 << 18)
-    raise CannotTell(
-        f"a layer of type {layer.media_type} cannot be unpacked here",
-        why="the built-in runner reads tar layers, plain or compressed by gzip or zstd",
-        fix="run with --runner docker",
-    )
+    if layer.media_type not in LAYER_TYPES:
+        raise CannotTell(
+            f"a layer of type {layer.media_type} cannot be unpacked here",
+            why="the built-in runner reads tar layers, plain or compressed by gzip or zstd",
+            fix="run with --runner docker",
+        )
+    return decompressed(BlobStream(repository.read_blob(layer.digest), advance), layer)
 
 
 def unpack_layer(stream: IO[bytes], root: Path) -> None:
@@ -58,7 +49,7 @@ def unpack_layer(stream: IO[bytes], root: Path) -> None:
                 layer.apply(archive, member)
         while stream.read(1 << 20):  # to the end, so that the blob's digest is checked
             pass
-    except (tarfile.TarError, EOFError) as error:
+    except DAMAGED as error:
         raise BadInput("a layer of the image cannot be unpacked", why=str(error)) from error
 
 
@@ -175,76 +166,3 @@ def _inside(root: Path, parts: list[str], *, follow_last: bool = True) -> Path:
         else:
             path = step
     return path
-
-
-def _counted(repository: Blobs, layer: Descriptor, advance: Advance) -> Iterator[bytes]:
-    for chunk in repository.read_blob(layer.digest):
-        advance(len(chunk))
-        yield chunk
-
-
-def _gunzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Inflate a gzip file of any number of members (RFC 1952, 2.2) without holding it."""
-    from isal import isal_zlib
-
-    inflate = isal_zlib.decompressobj(31)
-    started = False
-    # Small pieces: at the end of a member the rest of its piece is copied, and a layer has a member for each file.
-    for chunk in _pieces(chunks, 1 << 16):
-        while chunk:
-            started = True
-            try:
-                data = inflate.decompress(chunk, 1 << 20)
-            except InflateError as error:
-                raise EOFError(f"the compressed layer is damaged: {error}") from error
-            if data:
-                yield data
-            if inflate.eof:
-                chunk = inflate.unused_data
-                inflate, started = isal_zlib.decompressobj(31), False
-            else:
-                chunk = inflate.unconsumed_tail
-    if started:
-        raise EOFError("the compressed layer ends too early")
-
-
-def _pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
-    for chunk in chunks:
-        for start in range(0, len(chunk), size):
-            yield chunk[start : start + size]
-
-
-def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress any number of zstd frames (RFC 8878) without holding them."""
-    import zstandard
-
-    source = io.BufferedReader(_Chunks(chunks), 1 << 18)
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True) as reader:
-            while data := reader.read(1 << 20):
-                yield data
-    except zstandard.ZstdError as error:
-        raise EOFError(f"the compressed layer is damaged: {error}") from error
-
-
-class _Chunks(io.RawIOBase):
-    """A readable stream over chunks of bytes."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        count = min(len(view), len(self._rest))
-        view[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count

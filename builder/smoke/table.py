@@ -25,6 +25,8 @@ class Framework:
     """The part of checks/common/frameworks.py that speaks to it."""
     device: str
     """What the framework calls the device: `cuda`, `xpu`, an execution provider."""
+    imports: tuple[str, ...] = ()
+    """Modules imported first, which register the device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,7 @@ class CheckTable:
 
 _CHECK_KEYS = {"name", "program", "warmup", "timeout", "needs", "frameworks", "without-framework", "options"}
 _FRAMEWORK_KEYS = {"module", "device"}
+_FRAMEWORK_OPTIONAL = {"imports"}
 
 
 def load_table(checks: Path, backend: str) -> CheckTable:
@@ -77,7 +80,9 @@ def load_table(checks: Path, backend: str) -> CheckTable:
     return CheckTable(
         backend=backend,
         frameworks={
-            name: Framework(distribution=name, module=row["module"], device=row["device"])
+            name: Framework(
+                distribution=name, module=row["module"], device=row["device"], imports=tuple(row.get("imports", ()))
+            )
             for name, row in document.get("frameworks", {}).items()
         },
         checks=tuple(_check(row) for row in document["check"]),
@@ -104,8 +109,10 @@ def _faults(document: Mapping[str, Any], checks: Path, path: Path) -> Iterator[F
         yield fault(f"unknown key {key!r}", key, did_you_mean(key, {"frameworks", "check"}))
     frameworks = document.get("frameworks", {})
     for name, row in frameworks.items():
-        if set(row) != _FRAMEWORK_KEYS:
-            yield fault("needs exactly module and device", f"frameworks.{name}")
+        if set(row) - _FRAMEWORK_OPTIONAL != _FRAMEWORK_KEYS:
+            yield fault("needs module and device, and may have imports", f"frameworks.{name}")
+        elif not _words(row.get("imports", [])):
+            yield fault("imports is not a list of module names", f"frameworks.{name}")
     rows = document.get("check", [])
     if not rows:
         yield fault("has no [[check]]", "check")
@@ -129,3 +136,7 @@ def _faults(document: Mapping[str, Any], checks: Path, path: Path) -> Iterator[F
         if row.get("without-framework", "not-run") not in ("leave-out", "not-run"):
             yield fault("without-framework is leave-out or not-run", name)
         seen.append(name)
+
+
+def _words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

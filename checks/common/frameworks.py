@@ -6,6 +6,7 @@ are lists of rows of ints; `matmul` gives rows of floats and the seconds of one 
 
 from __future__ import annotations
 
+import importlib
 import time
 
 
@@ -78,7 +79,7 @@ class Cupy:
 
 
 class Torch:
-    """PyTorch: cpu, cuda (also ROCm), xpu, npu (torch_npu), tpu (torch_tpu), neuron, or xla through torch_xla.
+    """PyTorch: cpu, cuda (also ROCm), xpu, a device that a plug-in registers, or xla through torch_xla.
 
     Neuron has two plug-ins of one name: the native one registers a device `neuron`, the older goes through torch_xla.
     """
@@ -86,13 +87,7 @@ class Torch:
     def __init__(self, device):
         import torch
 
-        if device == "npu":
-            import torch_npu  # noqa: F401 - registers the device
-        if device == "tpu":
-            import torch_tpu  # noqa: F401 - registers the device
         if device == "neuron":
-            import torch_neuronx  # noqa: F401 - registers the device
-
             device = "neuron" if hasattr(torch, "neuron") else "xla"
         self.torch, self.kind = torch, device
         if device == "xla":
@@ -285,6 +280,8 @@ KINDS = {
 
 
 def open_framework(options):
-    """The framework that the options name, on the device they name."""
+    """The framework that the options name, on the device they name; its plug-ins are imported first."""
     chosen = options["framework"]
+    for module in chosen.get("imports", ()):
+        importlib.import_module(module)
     return KINDS[chosen["module"]](chosen["device"])

@@ -186,6 +186,21 @@ def bundle(*ids: str, payload: int = 64) -> bytes:
     return head + entries + b"\x5a" * (payload * len(ids))
 
 
+def offload_binary(triple: str, arch: str) -> bytes:
+    """One image in the container of clang's newer driver (LLVM, OffloadBinary.h, version 1)."""
+    strings = b"\0triple\0" + triple.encode() + b"\0arch\0" + arch.encode() + b"\0"
+    base = 32 + 48 + 32
+    at = {word: base + strings.index(b"\0" + word + b"\0") + 1 for word in (b"triple", b"arch")}
+    values = {key: place + len(key) + 1 for key, place in at.items()}
+    pairs = struct.pack("<QQQQ", at[b"triple"], values[b"triple"], at[b"arch"], values[b"arch"])
+    image = b"\x7fELF".ljust(256, b"\xa5")
+    start = base + len(strings)
+    entry = struct.pack("<HHIQQQQ", 1, 4, 0, 32 + 40, 2, start, len(image))
+    body = entry + pairs
+    body = body.ljust(48 + 32, b"\0") + strings + image
+    return b"\x10\xff\x10\xad" + struct.pack("<IQQQ", 1, 32 + len(body), 32, len(entry)) + body
+
+
 def as_c_array(data: bytes, *, section: str = ".nv_fatbin", name: str = "blob") -> str:
     """C source that puts bytes into a section of a library, aligned as compilers do."""
     values = ",".join(map(str, data))

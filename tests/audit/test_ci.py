@@ -9,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import hatchling
 import pytest
 
 from builder.lock.files import write_lock
@@ -123,3 +124,21 @@ def test_the_pre_commit_hook(repository: Path, environment: dict[str, str]) -> N
     git(repository, "checkout", "--quiet", "HEAD~1")
     result = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "ok: 1 wheel for cpu: 1 ok")
+
+
+def test_the_first_step_of_the_action_installs_the_program(tmp_path: Path, environment: dict[str, str]) -> None:
+    step = ACTION.split("    - name: Install builder\n")[1].split("    - name: Audit\n")[0]
+    source = re.findall(r"(?m)^        SOURCE: \$\{\{ github\.action_path \}\}/(.+)$", step)
+    (script,) = re.findall(r"(?m)^      run: (.+)$", step)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    # Its dependencies and what builds it are there for these tests; fetching them again would prove nothing.
+    site = Path(hatchling.__file__).parents[1]
+    env = {
+        **environment,
+        "SOURCE": f"{ROOT}/.github/actions/audit/{source[0]}",
+        "PIP_NO_BUILD_ISOLATION": "0",
+        "PATH": f"{tmp_path / 'venv/bin'}:{environment['PATH']}",
+        "PYTHONPATH": str(site),
+    }
+    subprocess.run(["bash", "-eo", "pipefail", "-c", script], env=env, check=True, cwd=tmp_path)
+    assert (tmp_path / "venv/bin/builder").is_file()

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests import schemas
+from tests.audit.inside import Inside
 from tests.audit.make import library, wheel
-from tests.conftest import RunBuilder
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def clean(tmp_path: Path) -> Path:
     return wheel(tmp_path, "plain", {"plain.py": b""}, tag="py3-none-any")
 
 
-def test_a_wheel_of_another_backend_is_a_no(run_builder: RunBuilder, dirty: Path) -> None:
-    result = run_builder("audit", str(dirty), "--backend", "cpu", "--json")
+def test_a_wheel_of_another_backend_is_a_no(builder: Inside, dirty: Path) -> None:
+    result = builder("audit", str(dirty), "--backend", "cpu", "--json")
     assert result.returncode == 1
     document = schemas.document(result, "audit")
     assert document["verdict"] == "block"
@@ -34,14 +34,14 @@ def test_a_wheel_of_another_backend_is_a_no(run_builder: RunBuilder, dirty: Path
     assert target["findings"][0]["path"] == "quiet/x.so"
 
 
-def test_the_same_wheel_for_its_own_backend_is_a_yes(run_builder: RunBuilder, dirty: Path) -> None:
-    result = run_builder("audit", str(dirty), "--backend", "cuda")
+def test_the_same_wheel_for_its_own_backend_is_a_yes(builder: Inside, dirty: Path) -> None:
+    result = builder("audit", str(dirty), "--backend", "cuda")
     assert result.returncode == 0
     assert result.stdout == "ok     quiet 1.0  (cuda: hard meta-torch)\n\nok: 1 wheel for cuda: 1 ok\n"
 
 
-def test_text_names_wheel_file_evidence_and_mend(run_builder: RunBuilder, dirty: Path, clean: Path) -> None:
-    result = run_builder("audit", str(dirty.parent), "--backend", "rocm")
+def test_text_names_wheel_file_evidence_and_mend(builder: Inside, dirty: Path, clean: Path) -> None:
+    result = builder("audit", str(dirty.parent), "--backend", "rocm")
     assert result.returncode == 1
     assert dirty.name in result.stdout
     assert "error   foreign-hard [cuda]" in result.stdout
@@ -51,17 +51,17 @@ def test_text_names_wheel_file_evidence_and_mend(run_builder: RunBuilder, dirty:
     assert result.stdout.endswith("block: 2 wheels for rocm: 1 block, 1 ok\n")
 
 
-def test_what_level_is_a_no_can_be_chosen(run_builder: RunBuilder, tmp_path: Path) -> None:
+def test_what_level_is_a_no_can_be_chosen(builder: Inside, tmp_path: Path) -> None:
     made = library(
         tmp_path, "x.so", code='void *dlopen(const char *, int); void *f(void) { return dlopen("libcuda.so.1", 1); }'
     )
     soft = wheel(tmp_path, "soft", {"soft/x.so": made.read_bytes()})
-    assert run_builder("audit", str(soft), "--backend", "cpu").returncode == 0
-    assert run_builder("audit", str(soft), "--backend", "cpu", "--fail-on", "warn").returncode == 1
+    assert builder("audit", str(soft), "--backend", "cpu").returncode == 0
+    assert builder("audit", str(soft), "--backend", "cpu", "--fail-on", "warn").returncode == 1
 
 
-def test_sarif_points_at_the_wheel_and_has_stable_fingerprints(run_builder: RunBuilder, dirty: Path) -> None:
-    result = run_builder("audit", str(dirty), "--backend", "cpu", "--format", "sarif")
+def test_sarif_points_at_the_wheel_and_has_stable_fingerprints(builder: Inside, dirty: Path) -> None:
+    result = builder("audit", str(dirty), "--backend", "cpu", "--format", "sarif")
     assert result.returncode == 1
     document = json.loads(result.stdout)
     assert document["version"] == "2.1.0"
@@ -71,12 +71,12 @@ def test_sarif_points_at_the_wheel_and_has_stable_fingerprints(run_builder: RunB
     assert rules[found["ruleIndex"]] == found["ruleId"] == "foreign-hard"
     assert found["level"] == "error"
     assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == dirty.name
-    again = json.loads(run_builder("audit", str(dirty), "--backend", "cpu", "--format", "sarif").stdout)
+    again = json.loads(builder("audit", str(dirty), "--backend", "cpu", "--format", "sarif").stdout)
     assert again["runs"][0]["results"][0]["partialFingerprints"] == found["partialFingerprints"]
 
 
-def test_junit_has_a_case_for_each_wheel(run_builder: RunBuilder, dirty: Path, clean: Path) -> None:
-    result = run_builder("audit", str(dirty), str(clean), "--backend", "cpu", "--format", "junit")
+def test_junit_has_a_case_for_each_wheel(builder: Inside, dirty: Path, clean: Path) -> None:
+    result = builder("audit", str(dirty), str(clean), "--backend", "cpu", "--format", "junit")
     root = ET.fromstring(result.stdout)  # noqa: S314  # our own output
     suite = root.find("testsuite")
     assert suite is not None
@@ -85,9 +85,9 @@ def test_junit_has_a_case_for_each_wheel(run_builder: RunBuilder, dirty: Path, c
     assert failures == [dirty.name]
 
 
-def test_github_annotations_and_summary(run_builder: RunBuilder, dirty: Path, tmp_path: Path) -> None:
+def test_github_annotations_and_summary(builder: Inside, dirty: Path, tmp_path: Path) -> None:
     page = tmp_path / "summary.md"
-    result = run_builder(
+    result = builder(
         "audit", str(dirty), "--backend", "cpu", "--format", "github", env={"GITHUB_STEP_SUMMARY": str(page)}
     )
     assert result.returncode == 1
@@ -108,33 +108,33 @@ def test_github_annotations_and_summary(run_builder: RunBuilder, dirty: Path, tm
         (["missing.toml", "x.whl", "--backend", "cpu"], "a lock is audited alone"),
     ],
 )
-def test_wrong_questions(run_builder: RunBuilder, arguments: list[str], said: str) -> None:
-    document = schemas.error(run_builder("audit", *arguments, "--json"), 2)
+def test_wrong_questions(builder: Inside, arguments: list[str], said: str) -> None:
+    document = schemas.error(builder("audit", *arguments, "--json"), 2)
     assert said in " ".join(str(document[key]) for key in ("what", "why", "fix"))
 
 
-def test_a_file_that_is_no_wheel(run_builder: RunBuilder, tmp_path: Path) -> None:
+def test_a_file_that_is_no_wheel(builder: Inside, tmp_path: Path) -> None:
     path = tmp_path / "broken-1.0-py3-none-any.whl"
     path.write_bytes(b"PK\x03\x04 and then nothing")
-    schemas.error(run_builder("audit", str(path), "--backend", "cpu", "--json"), 2)
+    schemas.error(builder("audit", str(path), "--backend", "cpu", "--json"), 2)
 
 
-def test_a_folder_without_wheels(run_builder: RunBuilder, tmp_path: Path) -> None:
+def test_a_folder_without_wheels(builder: Inside, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    schemas.error(run_builder("audit", str(tmp_path / "empty"), "--backend", "cpu", "--json"), 2)
+    schemas.error(builder("audit", str(tmp_path / "empty"), "--backend", "cpu", "--json"), 2)
 
 
 @pytest.mark.network
-def test_a_requirement_is_fetched_and_audited(run_builder: RunBuilder) -> None:
-    result = run_builder("audit", "torchaudio==2.11.1", "--backend", "cpu", "--json")
+def test_a_requirement_is_fetched_and_audited(builder: Inside) -> None:
+    result = builder("audit", "torchaudio==2.11.1", "--backend", "cpu", "--json")
     assert result.returncode == 1
     (target,) = schemas.document(result, "audit")["targets"]
     assert target["tokens"]["cuda"][:3] == ["hard", "via", "device"]
-    offline = run_builder("audit", "torchaudio==2.11.1", "--backend", "cpu", "--json", "--offline")
+    offline = builder("audit", "torchaudio==2.11.1", "--backend", "cpu", "--json", "--offline")
     schemas.error(offline, 3)
 
 
 @pytest.mark.network
-def test_a_version_that_does_not_exist(run_builder: RunBuilder) -> None:
-    document = schemas.error(run_builder("audit", "torchaudio==99", "--backend", "cpu", "--json"), 2)
+def test_a_version_that_does_not_exist(builder: Inside) -> None:
+    document = schemas.error(builder("audit", "torchaudio==99", "--backend", "cpu", "--json"), 2)
     assert document["kind"] == "no-wheel"

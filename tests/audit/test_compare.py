@@ -8,9 +8,9 @@ import pytest
 
 from builder.lock.files import write_lock
 from tests import schemas
+from tests.audit.inside import Inside
 from tests.audit.make import as_c_array, fatbin, library, wheel
 from tests.audit.test_lock_audit import lock_of
-from tests.conftest import RunBuilder
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def dirty(tmp_path: Path) -> Path:
     )
 
 
-def test_a_version_that_brings_cuda_is_worse(run_builder: RunBuilder, clean: Path, dirty: Path) -> None:
-    result = run_builder("audit", "--diff", clean, dirty, "--backend", "cpu", "--json")
+def test_a_version_that_brings_cuda_is_worse(builder: Inside, clean: Path, dirty: Path) -> None:
+    result = builder("audit", "--diff", clean, dirty, "--backend", "cpu", "--json")
     assert result.returncode == 1
     document = schemas.document(result, "audit-diff")
     assert document["verdict"] == "worse"
@@ -45,22 +45,22 @@ def test_a_version_that_brings_cuda_is_worse(run_builder: RunBuilder, clean: Pat
     assert [word.split("_")[0] for word in differs["symbol-floors"][0]] == ["GLIBC"]
 
 
-def test_the_way_back_is_no_worse_and_says_so(run_builder: RunBuilder, clean: Path, dirty: Path) -> None:
-    result = run_builder("audit", "--diff", dirty, clean, "--backend", "cpu")
+def test_the_way_back_is_no_worse_and_says_so(builder: Inside, clean: Path, dirty: Path) -> None:
+    result = builder("audit", "--diff", dirty, clean, "--backend", "cpu")
     assert result.returncode == 0
     assert "kit 2.0 -> kit 1.0  (block -> ok)" in result.stdout
     assert "    - cuda: hard\n" in result.stdout
     assert result.stdout.endswith("ok: 1 package differs, none worse for cpu\n")
 
 
-def test_the_same_wheel_twice_differs_in_nothing(run_builder: RunBuilder, dirty: Path) -> None:
-    result = run_builder("audit", "--diff", dirty, dirty, "--backend", "cpu", "--json")
+def test_the_same_wheel_twice_differs_in_nothing(builder: Inside, dirty: Path) -> None:
+    result = builder("audit", "--diff", dirty, dirty, "--backend", "cpu", "--json")
     assert result.returncode == 0
     assert schemas.document(result, "audit-diff")["verdict"] == "same"
 
 
 def test_a_lock_against_an_older_one_reports_what_is_new(
-    run_builder: RunBuilder, tmp_path: Path, clean: Path, dirty: Path
+    builder: Inside, tmp_path: Path, clean: Path, dirty: Path
 ) -> None:
     made = library(tmp_path, "y.so", needs=["libcuda.so.1"])
     known = wheel(tmp_path, "known", {"known/y.so": made.read_bytes()})
@@ -70,16 +70,16 @@ def test_a_lock_against_an_older_one_reports_what_is_new(
         (tmp_path / name).mkdir(exist_ok=True)
         locks.append(write_lock(lock_of(files, {}, tuple(files), "cpu"), tmp_path / name))
     old, new = locks
-    alone = schemas.document(run_builder("audit", new, "--backend", "cpu", "--json"), "audit")
+    alone = schemas.document(builder("audit", new, "--backend", "cpu", "--json"), "audit")
     assert {target["name"]: target["level"] for target in alone["targets"]} == {"kit": "block", "known": "block"}
-    result = run_builder("audit", new, "--against", old, "--backend", "cpu", "--json")
+    result = builder("audit", new, "--against", old, "--backend", "cpu", "--json")
     assert result.returncode == 1
     (target,) = schemas.document(result, "audit")["targets"]
     assert (target["name"], target["level"]) == ("kit", "block")
-    same = run_builder("audit", new, "--against", new, "--backend", "cpu", "--json")
+    same = builder("audit", new, "--against", new, "--backend", "cpu", "--json")
     assert same.returncode == 0
     assert schemas.document(same, "audit")["targets"] == []
-    diff = run_builder("audit", "--diff", old, new, "--backend", "cpu", "--json")
+    diff = builder("audit", "--diff", old, new, "--backend", "cpu", "--json")
     assert [change["worse"] for change in schemas.document(diff, "audit-diff")["changes"]] == [True, False]
 
 
@@ -92,5 +92,5 @@ def test_a_lock_against_an_older_one_reports_what_is_new(
         ["a-1-py3-none-any.whl", "--against", "old.toml"],
     ],
 )
-def test_wrong_questions(run_builder: RunBuilder, arguments: list[str]) -> None:
-    schemas.error(run_builder("audit", *arguments, "--backend", "cpu", "--json"), 2)
+def test_wrong_questions(builder: Inside, arguments: list[str]) -> None:
+    schemas.error(builder("audit", *arguments, "--backend", "cpu", "--json"), 2)

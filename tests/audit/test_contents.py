@@ -14,9 +14,9 @@ from builder.audit.values import TargetAudit
 from builder.errors import BadInput
 from builder.lock.files import write_lock
 from tests import schemas
+from tests.audit.inside import Inside
 from tests.audit.make import as_c_array, bundle, fatbin, judged, library, wheel
 from tests.audit.test_lock_audit import lock_of
-from tests.conftest import RunBuilder
 
 PY = "int PyInit_x(void) { return 0; }"
 
@@ -128,7 +128,7 @@ expires = {expires}
     [('"zluda"', "2999-01-01", "ok"), ("", "2999-01-01", "block"), ('"zluda"', "2020-01-01", "block")],
 )
 def test_the_project_beside_a_lock_says_layers_and_exceptions(
-    run_builder: RunBuilder, tmp_path: Path, layers: str, expires: str, level: str
+    builder: Inside, tmp_path: Path, layers: str, expires: str, level: str
 ) -> None:
     one = library(tmp_path, "x.so", code=PY, needs=["libcuda.so.1"]).read_bytes()
     two = library(tmp_path, "y.so", code=PY, needs=["libcudart.so.12"]).read_bytes()
@@ -140,20 +140,20 @@ def test_the_project_beside_a_lock_says_layers_and_exceptions(
     folder.mkdir()
     lock = write_lock(lock_of(files, {}, ("kit", "other-kit"), "rocm"), folder)
     (folder / "builder.toml").write_text(PROJECT.format(layers=layers, expires=expires))
-    document = schemas.document(run_builder("audit", lock, "--backend", "rocm", "--json"), "audit")
+    document = schemas.document(builder("audit", lock, "--backend", "rocm", "--json"), "audit")
     assert document["verdict"] == level
     excepted = [f["evidence"] for t in document["targets"] for f in t["findings"] if "[excepted until" in f["evidence"]]
     assert len(excepted) == (expires > "2026")
     # Named, the same file counts for a wheel too.
-    alone = run_builder("audit", files["kit"], "--backend", "rocm", "--project", folder, "--json")
+    alone = builder("audit", files["kit"], "--backend", "rocm", "--project", folder, "--json")
     assert alone.returncode == (0 if layers else 1)
 
 
-def test_faults_of_exceptions_stand_on_their_line(run_builder: RunBuilder, tmp_path: Path) -> None:
+def test_faults_of_exceptions_stand_on_their_line(builder: Inside, tmp_path: Path) -> None:
     (tmp_path / "builder.toml").write_text(
         'name = "svc"\nversion = "1"\n[audit]\nexception = [{ package = "x", rule = "y", expires = 2030-01-01 }, 3]\n'
     )
-    found = schemas.error(run_builder("audit", "x.whl", "--backend", "cpu", "--project", tmp_path, "--json"), 2)
+    found = schemas.error(builder("audit", "x.whl", "--backend", "cpu", "--project", tmp_path, "--json"), 2)
     assert [fault["what"] for fault in found["faults"]] == [
         "exception[0]: reason is missing or not a str",
         "exception[1] is no table",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from builder.audit.audit import audit_lock
-from builder.audit.graph import chains_of
-from builder.audit.values import AuditReport
+from builder.audit.graph import all_chains, chains_of
+from builder.audit.values import AuditReport, Chains
 from builder.base.values import LockedBase
 from builder.events import SilentReporter
+from builder.lock.files import write_lock
 from builder.lock.values import Lock, LockedPackage
 from builder.names import Digest
+from tests import schemas
+from tests.audit.inside import Inside
 from tests.audit.make import library, wheel
 
 BASE = LockedBase(
@@ -159,3 +165,122 @@ def test_shortest_chains(tmp_path: Path) -> None:
         "d": ("a", "b", "d"),
         "e": ("e",),
     }
+
+
+def test_all_chains_are_told_shortest_first_and_round_no_circle() -> None:
+    edges = {"a": ("b", "c", "d"), "b": ("d", "a"), "c": ("b", "d"), "d": ("a", "e"), "e": ("b",), "orphan": ("d",)}
+    found = all_chains(edges, ("a", "e", "absent"), "d")
+    assert found.ways == (
+        ("a", "d"),
+        ("a", "b", "d"),
+        ("a", "c", "d"),
+        ("e", "b", "d"),
+        ("a", "c", "b", "d"),
+        ("e", "b", "a", "d"),
+        ("e", "b", "a", "c", "d"),
+    )
+    assert not found.more
+    assert all_chains(edges, ("a",), "orphan") == Chains(ways=(), more=False)
+    assert all_chains(edges, ("d",), "d").ways == (("d",),)
+
+
+def test_chains_of_a_thick_graph_end() -> None:
+    layers = [[f"{level}-{place}" for place in range(20)] for level in range(20)]
+    edges = {name: tuple(below) for above, below in pairwise(layers) for name in above}
+    edges |= dict.fromkeys(layers[-1], ("last",))
+    found = all_chains(edges, layers[0], "last", most=30)
+    assert (len(found.ways), found.more) == (30, True)
+    full = {str(number): tuple(map(str, range(60))) for number in range(60)}
+    found = all_chains(full, ("0",), "59", most=10**9, steps=500)
+    assert found.more
+    assert found.ways[0] == ("0", "59")
+
+
+def test_every_way_to_a_package_with_findings(builder: Inside, tmp_path: Path) -> None:
+    dirty = library(tmp_path, "x.so", needs=["libcudart.so.12"])
+    files = {
+        "app": wheel(tmp_path, "app", {"app.py": b""}),
+        "mid": wheel(tmp_path, "mid", {"mid.py": b""}),
+        "kernels": wheel(tmp_path, "kernels", {"kernels/x.so": dirty.read_bytes()}),
+    }
+    lock = lock_of(files, {"app": ("kernels", "mid"), "mid": ("kernels",)}, ("app",), "cpu")
+    path = write_lock(lock, tmp_path)
+    document = schemas.document(builder("audit", path, "--all-chains", "--json"), "audit")
+    ways = [["app", "kernels"], ["app", "mid", "kernels"]]
+    assert document["chains"] == {"kernels": {"ways": ways, "more": False}}
+    text = builder("audit", path, "--all-chains").stdout
+    assert "\nkernels is pulled in by\n  app > kernels\n  app > mid > kernels\n" in text
+    assert "chains" not in schemas.document(builder("audit", path, "--json"), "audit")
+    alone = builder("audit", files["app"], "--backend", "cpu", "--all-chains", "--json")
+    assert "needs a lock or an image" in schemas.error(alone, 2)["what"]
+
+
+def test_another_backends_lock_is_a_wrong_question(builder: Inside, tmp_path: Path) -> None:
+    files = {"app": wheel(tmp_path, "app", {"app.py": b""})}
+    path = write_lock(lock_of(files, {}, ("app",), "cpu"), tmp_path)
+    found = schemas.error(builder("audit", path, "--backend", "cuda", "--json"), 2)
+    assert "is a lock for cpu, and cuda is asked for" in found["what"]
+    assert builder("audit", "--diff", path, path).returncode == 0
+
+
+EXCEPTIONS = """
+[[exception]]
+package = "kernels"
+rule = "foreign-hard"
+reason = "never loaded"
+expires = 2999-01-01
+
+[[exception]]
+package = "other"
+rule = "foreign-*"
+reason = "was to be replaced"
+expires = 2020-01-01
+
+[[exception]]
+package = "two"
+rule = "two-owners-of-one-path"
+reason = "the same file"
+expires = 2999-01-01
+
+[[exception]]
+package = "gone"
+rule = "foreign-*"
+reason = "no more"
+expires = 2999-01-01
+"""
+
+
+def test_what_became_of_each_exception(builder: Inside, tmp_path: Path) -> None:
+    dirty = library(tmp_path, "x.so", needs=["libcudart.so.12"]).read_bytes()
+    files = {
+        "kernels": wheel(tmp_path, "kernels", {"kernels/x.so": dirty}),
+        "other": wheel(tmp_path, "other", {"other/x.so": dirty + b"1"}),
+        "one": wheel(tmp_path, "one", {"same.py": b"1"}),
+        "two": wheel(tmp_path, "two", {"same.py": b"2"}),
+    }
+    path = write_lock(lock_of(files, {"one": ("two",)}, ("kernels", "other", "one"), "cpu"), tmp_path)
+    exceptions = tmp_path / "exceptions.toml"
+    exceptions.write_text(EXCEPTIONS)
+    page = tmp_path / "page.md"
+
+    def audit(*options: str) -> subprocess.CompletedProcess[str]:
+        env = {"GITHUB_STEP_SUMMARY": str(page)}
+        return builder("audit", path, "--exceptions", exceptions, *options, env=env)
+
+    document = schemas.document(audit("--json"), "audit")
+    assert [(use["package"], use["state"], use["findings"]) for use in document["exceptions"]] == [
+        ("kernels", "used", 1),
+        ("other", "expired", 1),
+        ("two", "used", 1),
+        ("gone", "unused", 0),
+    ]
+    assert [target["name"] for target in document["targets"] if target["level"] == "block"] == ["other"]
+    text = audit().stdout
+    assert "excepted until 2999-01-01: kernels foreign-hard (1 finding): never loaded\n" in text
+    assert "exception expired on 2020-01-01: other foreign-* (1 finding counts again): was to be replaced\n" in text
+    assert "exception for nothing: gone foreign-*: remove it" in text
+    results = json.loads(audit("--format", "sarif").stdout)["runs"][0]["results"]
+    accepted = [result["ruleId"] for result in results if "suppressions" in result]
+    assert accepted == ["foreign-hard", "two-owners-of-one-path"]
+    audit("--format", "github")
+    assert "- exception expired on 2020-01-01" in page.read_text()

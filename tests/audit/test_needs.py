@@ -81,3 +81,48 @@ def test_patterns_match_known_libraries() -> None:
     for row in load_providers().providers:
         for pattern in row.libraries:
             assert matching(load_tables().libraries, pattern), pattern
+
+
+OPENS = """
+void *dlopen(const char *, int);
+int PyInit_x(void) { return 0; }
+void *first(void) { return dlopen("libcudnn_ops_infer.so.8", 1); }
+"""
+
+
+def cudnn(tmp_path: Path, code: str, backend: str = "cuda", *, bundled: bool = False) -> list[Finding]:
+    """What a lock says between its wheels that brings cuDNN 9, and a package with this code."""
+    reader = library(tmp_path, "reader.so", code=code).read_bytes()
+    own = library(tmp_path, "libcudnn.so.9", soname="libcudnn.so.9").read_bytes()
+    members = {"ctranslate2/reader.so": reader}
+    if bundled:
+        stub = library(tmp_path, "libcudnn-1a2b3c4d.so.8.9.7", soname="libcudnn-1a2b3c4d.so.8.9.7").read_bytes()
+        members["ctranslate2.libs/libcudnn-1a2b3c4d.so.8.9.7"] = stub
+    files = {
+        "ctranslate2": wheel(tmp_path, "ctranslate2", members),
+        "nvidia-cudnn-cu12": wheel(tmp_path, "nvidia-cudnn-cu12", {"nvidia/cudnn/lib/libcudnn.so.9": own}),
+    }
+    lock = lock_of(files, {}, ("ctranslate2", "nvidia-cudnn-cu12"), backend)
+    paths = {path.name: path for path in files.values()}
+    report = audit_lock(lock, paths, backend=backend, reporter=SilentReporter())
+    return [finding for finding in report.graph_findings if finding.rule == "other-major-of-library"]
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+def test_a_library_opened_in_another_major_than_the_lock_has(tmp_path: Path, bundled: bool) -> None:
+    """FR-26: torch brings cuDNN 9, a package opens parts of cuDNN 8 by name, and no metadata shows it.
+
+    The real package brings the front of cuDNN 8 along, and none of its parts.
+    """
+    (finding,) = cudnn(tmp_path, OPENS, bundled=bundled)
+    assert finding.severity == "error"
+    assert finding.evidence == (
+        "ctranslate2 asks for libcudnn_ops_infer.so.8; the lock has major version 9 in nvidia-cudnn-cu12"
+    )
+    assert finding.path == "ctranslate2/reader.so"
+
+
+@pytest.mark.parametrize("also", ["libcudnn_ops.so.9", "libcudnn.so"])
+def test_who_names_what_is_there_too_is_left_alone(tmp_path: Path, also: str) -> None:
+    assert cudnn(tmp_path, OPENS + f'void *second(void) {{ return dlopen("{also}", 1); }}') == []
+    assert cudnn(tmp_path, OPENS.replace(".so.8", ".so.9")) == []

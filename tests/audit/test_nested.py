@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import io
+import lzma
 import struct
 import tarfile
 import textwrap
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from tests.audit.make import as_c_array, fatbin, judged, library, wheel
 
@@ -39,14 +44,38 @@ def cuda(tmp_path: Path) -> bytes:
     return library(tmp_path, "x.so", code=as_c_array(fatbin("sm_90")), needs=["libcudart.so.12"]).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["zip", "gz", "xz", "bz2", ""])
+@pytest.mark.parametrize("kind", ["zip", "gz", "xz", "bz2", "zst", ""])
 def test_a_library_inside_an_archive_under_any_name(tmp_path: Path, cuda: bytes, kind: str) -> None:
     inner = {"readme": b"hello", "deep/core": cuda}
-    data = zipped(inner) if kind == "zip" else tarred(inner, kind)
+    if kind == "zst":
+        data = zstandard.compress(tarred(inner, ""))
+    else:
+        data = zipped(inner) if kind == "zip" else tarred(inner, kind)
     audit = judged(wheel(tmp_path, "kit", {"kit/assets.dat": data, "kit/__init__.py": b""}))
     assert audit.tokens == {"cuda": ("hard-plugin", "device")}
     assert audit.archs.cuda_sm == ("sm_90",)
     assert {finding.path for finding in audit.findings if finding.severity != "info"} == {"kit/assets.dat!/deep/core"}
+
+
+def test_a_library_inside_a_conda_package(tmp_path: Path, cuda: bytes) -> None:
+    part = zstandard.compress(tarred({"lib/core.so": cuda}, ""))
+    package = zipped({"metadata.json": b'{"conda_pkg_format_version": 2}', "pkg-kit-1.0-0.tar.zst": part})
+    audit = judged(wheel(tmp_path, "kit", {"kit/kit.conda": package}))
+    assert audit.tokens == {"cuda": ("hard-plugin", "device")}
+    assert audit.findings[0].path == "kit/kit.conda!/pkg-kit-1.0-0.tar.zst/lib/core.so"
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_a_library_compressed_alone(tmp_path: Path, cuda: bytes, compress: Callable[[bytes], bytes]) -> None:
+    audit = judged(wheel(tmp_path, "kit", {"kit/core.bin": compress(cuda), "kit/t.csv": compress(b"a,b\n" * 999)}))
+    assert audit.tokens == {"cuda": ("hard-plugin", "device")}
+    assert {finding.path for finding in audit.findings} == {"kit/core.bin!/content"}
+
+
+def test_a_compressed_archive_that_breaks_off(tmp_path: Path, cuda: bytes) -> None:
+    for number, data in enumerate((zstandard.compress(tarred({"x": cuda}, "")), tarred({"x": cuda}, "gz"))):
+        (finding,) = judged(wheel(tmp_path, f"cut{number}", {"cut/a.bin": data[: len(data) // 2]})).findings
+        assert (finding.rule, finding.severity) == ("unread-archive", "info")
 
 
 def test_two_levels_are_not_opened_and_damage_is_told(tmp_path: Path, cuda: bytes) -> None:

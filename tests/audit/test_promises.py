@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from builder.audit.audit import audit_lock, load_rules
+from builder.audit.facts import ElfFacts
 from builder.audit.floors import symbol_floors
 from builder.audit.promises import promise_of, record_faults
 from builder.audit.values import Finding
 from builder.events import SilentReporter
+from tests.audit import manylinux
+from tests.audit.inside import Inside
 from tests.audit.make import gcc, judged, library, wheel
 from tests.audit.test_lock_audit import audited, lock_of
 
@@ -35,7 +39,7 @@ def rules(path: Path) -> dict[str, Finding]:
     [
         ("cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64", "2.17", "3.4.19"),
         ("cp311-cp311-manylinux1_x86_64.manylinux_2_28_x86_64", "2.5", "3.4.8"),
-        ("cp311-cp311-manylinux_2_28_aarch64", "2.28", None),
+        ("cp311-cp311-manylinux_2_28_aarch64", "2.28", "3.4.24"),
         ("cp311-cp311-manylinux_2_33_x86_64", "2.33", None),
         ("cp311-cp311-linux_x86_64", None, None),
         ("py3-none-any", None, None),
@@ -44,7 +48,7 @@ def rules(path: Path) -> dict[str, Finding]:
 def test_the_least_of_all_tags_is_the_promise(tag: str, glibc: str | None, cxx: str | None) -> None:
     promise = promise_of(f"x-1.0-{tag}.whl")
     assert (promise.glibc if promise else None) == glibc
-    assert (promise.cxx.get("GLIBCXX") if promise else None) == cxx
+    assert (promise.newest.get("GLIBCXX") if promise else None) == cxx
 
 
 @pytest.mark.parametrize(("tag", "broken"), [("manylinux_2_17_x86_64", True), ("manylinux_2_35_x86_64", False)])
@@ -129,6 +133,20 @@ def test_record_against_the_archive(tmp_path: Path) -> None:
         assert said in found.evidence
 
 
+def test_every_hash_of_record_on_request(builder: Inside, tmp_path: Path) -> None:
+    wrong = "kit/a.bin,sha256=AAAA,4\nkit/b.py,md5=AAAA,1\n"
+    path = wheel(tmp_path, "kit", {"kit/a.bin": b"1234", "kit/b.py": b"1"}, record=wrong)
+
+    def evidence(*options: str) -> str:
+        (target,) = json.loads(builder("audit", path, "--backend", "cpu", "--json", *options).stdout)["targets"]
+        return "".join(item["evidence"] for item in target["findings"] if item["rule"] == "record-mismatch")
+
+    assert "listed hash" not in evidence()
+    for _ in range(2):  # the second time from the store
+        assert "kit/a.bin does not have the listed hash" in evidence("--record")
+        assert "kit/b.py" not in evidence("--record")
+
+
 def test_a_record_that_is_no_table() -> None:
     assert record_faults(b'a,"b\n\0', {}, {})
 
@@ -138,3 +156,41 @@ def test_floors_are_the_highest_by_number_not_by_text(tmp_path: Path) -> None:
     (elf,) = load_rules().scanner.scan(path, path.name).elf
     asked = replace(elf, version_needs={"libc.so.6": ("GLIBC_2.4", "GLIBC_2.17", "GLIBC_PRIVATE")})
     assert symbol_floors([asked]) == {"GLIBC": ("2.17", "kit/x.so")}
+
+
+def test_the_policies_are_those_of_auditwheel() -> None:
+    pytest.importorskip("auditwheel")
+    assert manylinux.PATH.read_text() == manylinux.rendered(), "run: python -m tests.audit.manylinux"
+
+
+def test_a_library_that_the_tag_does_not_promise(tmp_path: Path) -> None:
+    needs = ["libGLU.so.1", "libX11.so.6", "libcuda.so.1", "libtorch_cpu.so", "libown.so"]
+    made = library(tmp_path, "x.so", code=PY, needs=needs, options=["-lm"]).read_bytes()
+    own = library(tmp_path, "libown.so", soname="libown.so").read_bytes()
+    files = {"kit/x.so": made, "kit/libown.so": own}
+    found = rules(wheel(tmp_path, "kit", files, tag="cp311-cp311-manylinux_2_17_x86_64"))["library-outside-the-tag"]
+    assert (found.severity, found.path) == ("info", "kit/x.so")
+    assert found.evidence.startswith("needs libGLU.so.1, which neither")
+    plain = wheel(tmp_path, "kit", files, version="2.0", tag="cp311-cp311-linux_x86_64")
+    assert "library-outside-the-tag" not in rules(plain)
+
+
+@pytest.mark.parametrize(
+    ("glibc", "library_name", "first"), [("2_17", "libmvec.so.1", False), ("2_24", "libmvec.so.1", True)]
+)
+def test_libraries_are_allowed_from_the_policy_on_that_has_them(glibc: str, library_name: str, first: bool) -> None:
+    promise = promise_of(f"x-1.0-cp311-cp311-manylinux_{glibc}_x86_64.whl")
+    assert promise is not None
+    assert (library_name in promise.libraries) is first
+
+
+def test_a_wheel_with_packed_relocations_needs_the_glibc_that_knows_them() -> None:
+    elf = ElfFacts(
+        path="x.so",
+        machine="x86_64",
+        type="shared",
+        size=1,
+        crc32=0,
+        version_needs={"libc.so.6": ("GLIBC_2.17", "GLIBC_ABI_DT_RELR"), "libgcc_s.so.1": ("GCC_3.0", "GCC_4.8.0")},
+    )
+    assert symbol_floors([elf]) == {"GLIBC": ("2.36", "x.so"), "GCC": ("4.8.0", "x.so")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from builder.errors import Refused
 from builder.events import SilentReporter
 from builder.image.buildah import Buildah, BuildahFailed, assemble_buildah
+from builder.image.devices import buildah_devices
 from builder.image.oci import assemble
 from builder.image.values import ImagePlan
 from builder.registry.layout import Layout
@@ -96,3 +99,54 @@ def test_what_buildah_says_is_passed_on(buildah: Buildah) -> None:
     with pytest.raises(BuildahFailed, match="could not look") as caught:
         buildah.run(["inspect", "localhost/no-such-image"], what="look")
     assert "no-such-image" in caught.value.why
+
+
+def test_a_device_node_is_there_while_the_image_is_built(buildah: Buildah, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY stat /stat\nRUN ["/stat"]\n')
+    source = tmp_path / "stat.c"
+    source.write_text(
+        "#include <sys/stat.h>\n#include <sys/sysmacros.h>\n"
+        'int main(void) { struct stat s; return stat("/dev/builder-null", &s) || !S_ISCHR(s.st_mode)'
+        " || major(s.st_rdev) != 1 || minor(s.st_rdev) != 3; }\n"
+    )
+    subprocess.run(["gcc", "-static", "-o", tmp_path / "stat", source], check=True)
+    (given,) = buildah_devices(("/dev/null:/dev/builder-null",), buildah.version)
+    # chroot isolation shows the host's whole /dev, renamed nodes are for real containers
+    words = ["build", "--isolation=oci", "--network=none", "--file", str(tmp_path / "Dockerfile")]
+    words += [f"--runtime={program('runc')}"]
+    with pytest.raises(BuildahFailed) as caught:
+        buildah.run([*words, str(tmp_path)], what="build without it")
+    if "running container" in caught.value.why:
+        pytest.skip(f"no container can be run here: {caught.value.why}")
+    buildah.run([*words, given, str(tmp_path)], what="build with a device")
+
+
+LIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+"""Newer ones raise the limits to what not every container may."""
+
+
+def test_a_cdi_name_is_resolved_by_a_buildah_that_can_and_refused_by_one_that_cannot(
+    buildah: Buildah, tmp_path: Path
+) -> None:
+    name = "builder.example/null=one"
+    if tuple(int(part) for part in buildah.version.split(".")[:2]) < (1, 36):
+        with pytest.raises(Refused, match="cannot give"):
+            buildah_devices((name,), buildah.version)
+        return
+    specs = tmp_path / "cdi"
+    specs.mkdir()
+    edits = {"deviceNodes": [{"path": "/dev/builder-null", "hostPath": "/dev/null"}], "env": ["BUILDER_CDI=1"]}
+    spec = {
+        "cdiVersion": "0.6.0",
+        "kind": "builder.example/null",
+        "devices": [{"name": "one", "containerEdits": edits}],
+    }
+    (specs / "null.json").write_text(json.dumps(spec))
+    (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY sh /sh\nRUN ["/sh"]\n')
+    source = tmp_path / "sh.c"
+    source.write_text('#include <stdlib.h>\nint main(void) { return getenv("BUILDER_CDI") == NULL; }\n')
+    subprocess.run(["gcc", "-static", "-o", tmp_path / "sh", source], check=True)
+    words = ["build", "--network=none", *LIMITS, f"--cdi-config-dir={specs}", "--file", str(tmp_path / "Dockerfile")]
+    buildah.run([*words, *buildah_devices((name,), buildah.version), str(tmp_path)], what="build with CDI")
+    with pytest.raises(BuildahFailed):
+        buildah.run([*words, str(tmp_path)], what="build without it")

@@ -28,6 +28,12 @@ LOCKED = {
     "neuron": ("2.31.1", {"torch-neuronx": "2.9.0"}),
     "tpu": ("0.0.52", {"jax": "0.12.0.1", "libtpu": "0.0.52"}),
     "xpu": ("2026.2", {"torch": "2.13.0+xpu"}),
+    "hpu": ("1.23.0", {"habana-torch-plugin": "1.23.0.695", "torch": "2.9.0+hpu.1.23.0.695"}),
+    "musa": ("4.3.2", {"torch": "2.7.1+musa.4.0.0", "torch-musa": "2.7.1"}),
+    "mlu": ("2.15", {"torch": "2.4.0+cpu", "torch-mlu": "1.22.0+torch2.4.0"}),
+    "dtk": ("26.04", {"torch": "2.10.0+das.dtk2604"}),
+    "maca": ("3.7", {"torch": "2.8.0+metax3.7.1.3"}),
+    "corex": ("4.2", {"torch": "2.4.1+corex.4.2.0"}),
 }
 """Toolkit and packages, as locks of the examples hold them."""
 
@@ -103,7 +109,7 @@ def _locked(name: str, version: str) -> LockedPackage:
 
 
 def _base(backend: str) -> LockedBase:
-    vendor = backend in ("npu", "neuron")
+    vendor = load_backend(backend).spec.vendor_base
     package = DebPackage(
         name="python3.11-minimal",
         version="3.11.2",

@@ -44,6 +44,16 @@ def test_text_and_document_are_the_same_dockerfile(run_builder: RunBuilder, proj
     assert {"install.py", "wheels.json"} < set(paths)
 
 
+def test_a_stale_lock_is_said_to_be_stale(run_builder: RunBuilder, project: Path) -> None:
+    done = run_builder("dockerfile", "--backend", "cpu", "--json", cwd=project)
+    (reason, *_) = document(done, "dockerfile")["stale"]
+    text = run_builder("dockerfile", "--backend", "cpu", cwd=project)
+    assert f"pylock.cpu.toml is stale: {reason}" in text.stderr
+    assert "renew it with builder lock --backend cpu" in text.stderr
+    baked = document(run_builder("bake", "--to", "registry.example.org/demo", "--json", cwd=project), "bake")
+    assert baked["stale"]["cpu"][0] == reason
+
+
 def test_without_a_lock_the_mend_is_named(run_builder: RunBuilder, project: Path) -> None:
     found = error(run_builder("dockerfile", "--backend", "npu", "--json", cwd=project), 2)
     assert "builder lock" in found["fix"]

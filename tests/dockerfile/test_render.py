@@ -1,4 +1,4 @@
-"""The seven Dockerfiles: held to golden files, to hadolint, and to what Docker makes of hard values."""
+"""The Dockerfile of each backend: held to golden files, to hadolint, and to what Docker makes of hard values."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def test_the_run_lines_bring_the_devices() -> None:
     assert "--device=/dev/neuron0" in lines["neuron"]
     assert "--ulimit=memlock=-1" in lines["tpu"]
     assert "--device=/dev/dri" in lines["xpu"]
+    assert "--runtime=habana --cap-add=sys_nice" in lines["hpu"]
 
 
 def test_the_run_line_names_the_image_where_it_lies() -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder import resources
+from builder.matrix import load_backend
 from builder.project import load_project
 from tests.conftest import RunBuilder
 from tests.schemas import document, error
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 BACKENDS = {folder.name: folder.name.partition("-")[0] for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()}
-ON_DEFAULT_INDEX = [name for name, backend in BACKENDS.items() if backend != "neuron"]
+ON_DEFAULT_INDEX = [name for name, backend in BACKENDS.items() if backend not in ("neuron", "hpu")]
 SMALL = ["cpu-inference", "npu-text", "xpu-openvino"]
 """Examples whose wheels come to less than half a gigabyte."""
 
@@ -31,7 +33,13 @@ def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_there_is_one_example_for_each_backend() -> None:
-    assert sorted(BACKENDS.values()) == sorted(resources.backends())
+    """But for those whose base image no source names: an example could only invent one."""
+    nameless = {
+        name
+        for name in resources.backends()
+        if (backend := load_backend(name)).spec.vendor_base and not backend.rows("base")
+    }
+    assert sorted(BACKENDS.values()) == sorted(set(resources.backends()) - nameless)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -103,6 +111,23 @@ def test_without_its_line_the_npu_example_is_refused_with_the_chain_and_the_mend
     assert all(blocked["chain"][:2] == ["torch-npu", "torch"] for blocked in nvidia)
     assert any("torch==2.13.0+cpu" in blocked["fix"] for blocked in found["blocked"])
     assert not (example / "pylock.npu.toml").exists()
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("example", ["npu-text"], indirect=True)
+def test_with_its_line_the_npu_example_builds_and_stays_a_candidate(run_builder: RunBuilder, example: Path) -> None:
+    """There is no NPU here: the checks do not run, and the answer says so."""
+    result = run_builder("build", "--backend", "npu", "--to", "oci:out:1", "--json", cwd=example)
+    assert result.returncode == 4, result.stdout + result.stderr
+    found = document(result, "build")
+    steps = {step["name"]: step["verdict"] for step in found["steps"]}
+    assert found["verdict"] == "candidate"
+    assert (steps["lock"], steps["audit"], steps["image"], steps["smoke"]) == ("locked", "ok", "built", "not-run")
+    lock = tomllib.loads((example / "pylock.npu.toml").read_text())
+    versions = {package["name"]: package["version"] for package in lock["packages"]}
+    assert len(versions) == 13
+    assert (versions["torch"], versions["torch-npu"]) == ("2.13.0+cpu", "2.13.0")
+    assert not [name for name in versions if name.startswith(("nvidia", "cuda", "triton"))]
 
 
 @pytest.mark.network

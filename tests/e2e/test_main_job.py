@@ -143,10 +143,28 @@ def test_the_docker_engine_builds_the_same_service(
 def test_a_class_tag_moves_only_with_evidence(run_builder: RunBuilder, tmp_path: Path, registry_host: str) -> None:
     project = copy_of_example(tmp_path / "here")
     repository = f"{registry_host}/e2e/promoted"
+    (tmp_path / "this.toml").write_text(run_builder("node", "probe", "--backend", "cpu").stdout)
+    this = document(run_builder("node", "probe", "--backend", "cpu", "--json"), "node-probe")["node"]["name"]
+    other = "cpu-armv8.0-a" if this != "cpu-armv8.0-a" else "cpu-x86-64-v2"
+
     unproven = build(run_builder, project, f"{repository}:unproven", "--no-smoke")
     reference = f"{repository}@{unproven['image']['digest']}"
-    refused = run_builder("promote", reference, "--node-class", "cpu-x86-64-v2", "--json")
+    refused = run_builder("promote", reference, "--node-class", this, "--json")
     assert refused.returncode == 1, refused.stdout + refused.stderr
-    picked = run_builder("pick", repository, "--node-class", "cpu-x86-64-v2", "--json")
-    assert picked.returncode == 1, picked.stdout + picked.stderr
-    assert document(picked, "pick")["digest"] is None
+    assert run_builder("pick", repository, "--node-class", this).returncode == 1
+
+    built = build(run_builder, project, f"{repository}:proven", "--node-class", str(tmp_path / "this.toml"))
+    steps = {step["name"]: step["verdict"] for step in built["steps"]}
+    assert (steps["proof"], steps["smoke"]) == ("proven", "passed")
+    reference = f"{repository}@{built['image']['digest']}"
+    refused = run_builder("promote", reference, "--node-class", other, "--json")
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    missing = document(refused, "promote")
+    assert "proof" in missing["why"]
+    assert "smoke" in missing["why"]
+    granted = run_builder("promote", reference, "--node-class", this, "--json")
+    assert granted.returncode == 0, granted.stdout + granted.stderr
+    picked = run_builder("pick", repository, "--node-class", this, "--json")
+    assert document(picked, "pick")["digest"] == built["image"]["digest"]
+    nothing = run_builder("pick", repository, "--node-class", other, "--json")
+    assert (nothing.returncode, document(nothing, "pick")["digest"]) == (1, None)

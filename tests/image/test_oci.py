@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from builder.base.values import LockedBase
 from builder.errors import BadInput, CannotTell, OutsideFailed, Refused
 from builder.events import SilentReporter
 from builder.image.config import settings
-from builder.image.layers import LayerWriter, write_layer
 from builder.image.oci import assemble
 from builder.image.values import BuiltImage, ImagePlan
 from builder.matrix.values import RunLine, Runtime
@@ -28,9 +26,10 @@ from builder.project.values import CopyRule
 from builder.registry.layout import Layout
 from builder.registry.manifests import canonical_json
 from builder.registry.open import open_repository
-from builder.registry.values import BlobSource, BytesSource, Descriptor, FileSource, Manifest, MediaType, Repository
+from builder.registry.values import BlobSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store
 from tests.base.debs import LIBC, locked_base
+from tests.image.bases import ROOTFS, put_image
 from tests.image.plans import make_plan, make_project
 from tests.image.wheels import build_wheel
 
@@ -208,59 +207,6 @@ def test_setup_files_are_sourced_before_the_entrypoint(tmp_path: Path, base: Loc
 
 
 # Bases that are OCI images.
-
-
-def put_image(
-    layout: Layout,
-    store: Store,
-    layers: list[Mapping[str, bytes | str]],
-    *,
-    arch: str = "amd64",
-    env: tuple[str, ...] = ("PATH=/usr/bin", "FROM_BASE=1"),
-    docker: bool = False,
-) -> Manifest:
-    """Write an image with these files, lowest layer first; a str is a link's target, a name with .wh. a whiteout."""
-    made = []
-    for files in layers:
-
-        def fill(writer: LayerWriter, files: Mapping[str, bytes | str] = files) -> None:
-            for path, data in files.items():
-                if isinstance(data, str):
-                    writer.symlink(path, data)
-                else:
-                    writer.content(path, data, mode=0o755)
-
-        made.append(write_layer(store, "x", fill))
-    config = canonical_json(
-        {
-            "architecture": arch,
-            "os": "linux",
-            "config": {"Env": list(env), "Labels": {"vendor": "somebody"}},
-            "rootfs": {"type": "layers", "diff_ids": [str(layer.diff_id) for layer in made]},
-            "history": [{"created_by": "vendor"}],
-        }
-    )
-    about = Descriptor(media_type=MediaType.CONFIG, digest=Digest.of(config), size=len(config))
-    layout.put_blob(about, BytesSource(config))
-    rows = []
-    for layer in made:
-        assert layer.path is not None
-        layout.put_blob(layer.descriptor, FileSource(layer.path))
-        row = layer.descriptor.to_json()
-        if docker:
-            row["mediaType"] = "application/vnd.docker.image.rootfs.diff.tar.gzip"
-        rows.append(row)
-    document = {"schemaVersion": 2, "mediaType": MediaType.MANIFEST, "config": about.to_json(), "layers": rows}
-    manifest = Manifest(MediaType.MANIFEST, canonical_json(document))
-    layout.put_manifest(manifest, tag="base")
-    return manifest
-
-
-ROOTFS: dict[str, bytes | str] = {
-    "usr/lib/x86_64-linux-gnu/libc.so.6": LIBC,
-    "usr/bin/python3.11": b"\x7fELF",
-    "usr/bin/python3": "python3.11",
-}
 
 
 @pytest.fixture

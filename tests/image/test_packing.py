@@ -41,7 +41,8 @@ from builder.registry.values import MediaType
 from builder.smoke.docker import DockerRunner
 from builder.store import Store
 from tests.base.debs import locked_base
-from tests.image.test_oci import a_plan, build, put_image, read_json
+from tests.image.bases import ROOTFS, put_image
+from tests.image.test_oci import a_plan, build, read_json
 from tests.image.test_splice import FILES, POINTS, VENV, listing, unpacked, wheel_file
 from tests.image.wheels import build_wheel
 from tests.services import program
@@ -236,7 +237,7 @@ def test_every_layer_of_an_image_is_packed_alike(
 
 def test_a_lazy_base_stays_lazy(tmp_path: Path, store: Store) -> None:
     """The digest of a base's table belongs to its blob, wherever that lies."""
-    from tests.image.test_oci import ROOTFS, lock
+    from tests.image.test_oci import lock
 
     vendor = Layout(tmp_path / "vendor")
     manifest = put_image(vendor, store, [ROOTFS])

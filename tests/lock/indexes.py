@@ -126,11 +126,20 @@ def serving(index: Index) -> Iterator[Index]:
                 wanted = base64.b64encode(":".join(index.login).encode()).decode()
                 if self.headers.get("Authorization") != f"Basic {wanted}":
                     return self._send(401, b"", {"WWW-Authenticate": "Basic"})
+            if path == "/simple/":
+                return self._root()
             if match := re.fullmatch(r"/simple/([^/]+)/", path):
                 return self._page(match[1])
             if match := re.fullmatch(r"/files/(.+?)(\.metadata)?", path):
                 return self._file(match[1], metadata=match[2] is not None)
             return self._send(404, b"")
+
+        def _root(self) -> None:
+            if index.html:
+                lines = [f'<a href="/simple/{name}/">{name}</a>' for name in index.offers]
+                return self._send(200, "\n".join(lines).encode(), {"Content-Type": "text/html"})
+            page = {"meta": {"api-version": "1.0"}, "projects": [{"name": name} for name in index.offers]}
+            return self._send(200, json.dumps(page).encode(), {"Content-Type": "application/vnd.pypi.simple.v1+json"})
 
         def _page(self, name: str) -> None:
             if name not in index.offers:

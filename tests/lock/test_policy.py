@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builder import resources
 from builder.errors import BadInput
 from builder.lock.policy import PackagePolicy, load_package_policy
 from builder.names import Arch
@@ -67,10 +68,10 @@ def test_no_row_is_hidden_by_an_earlier_one_of_the_same_kind(policy: PackagePoli
 
 
 def test_backends_are_spelled_as_everywhere(policy: PackagePolicy) -> None:
-    """musa has no tables here: its packages belong in no image this tool builds."""
+    """Platforms too: their packages belong in no image this tool builds."""
     named = {row.backend for row in policy.packages}
     named |= {row.backend for row in policy.labels} | {row.backend for row in policy.builds}
-    assert named <= {"none", "musa", "cpu", "cuda", "rocm", "npu", "neuron", "tpu", "xpu"}
+    assert named <= {"none", *resources.backends(), *resources.platforms()}
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,30 @@ def test_what_is_kept_is_what_was_read(tmp_path: Path) -> None:
                 assert canonical(table) == canonical(plain)
 
 
+def test_what_backends_have_in_common_is_kept_too(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    load_tables(None, store)
+    kept, plain = load_tables(None, store), load_tables()
+    assert kept.names == plain.names
+    for name in plain.names:
+        assert kept.backend(name).spec == plain.backend(name).spec
+        assert kept.backend(name).files == plain.backend(name).files
+    with pytest.raises(BadInput, match="unknown backend 'cudda'"):
+        kept.backend("cudda")
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"changed"])
+def test_a_damaged_copy_counts_as_absent(tmp_path: Path, damage: bytes) -> None:
+    store = Store(tmp_path / "store")
+    load_tables(None, store)
+    (path,) = (tmp_path / "store" / "derived" / "tables").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if damage == b"changed" else damage)
+    rows = load_tables(None, store).backend("cuda").rows("driver-family")
+    assert rows == load_tables().backend("cuda").rows("driver-family")
+    assert path.read_bytes() == whole
+
+
 def test_it_answers_the_same(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     load_tables(None, store)

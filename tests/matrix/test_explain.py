@@ -78,11 +78,11 @@ CASES: list[tuple[str, dict[str, str], Verdict, str]] = [
     ("rocm", {"toolkit": "10.1.0", "driver": "6.3.1"}, "unknown", "driver-window"),
     ("rocm", {"torch": "2.9.1+rocm6.4", "device": "MI355X"}, "unsupported", "framework-target"),
     ("rocm", {"torch": "2.14.0+rocm7.2", "device": "MI355X"}, "supported", "framework-target"),
-    ("rocm", {"torch": "2.14.0+rocm7.2", "arch": "gfx1103"}, "unsupported", "framework-target"),
+    ("rocm", {"torch": "2.14.0+rocm7.2", "arch": "gfx1103"}, "unknown", "framework-target"),
     ("rocm", {"torch": "2.15.0+rocm10.0"}, "unknown", "framework-set"),
     ("rocm", {"toolkit": "7.2.3", "arch": "gfx942:sramecc+:xnack-"}, "supported", "toolkit-target"),
     ("rocm", {"toolkit": "7.2.3", "arch": "gfx1103"}, "unsupported", "toolkit-target"),
-    ("rocm", {"toolkit": "7.2.3", "arch": "gfx1010"}, "unknown", "toolkit-target"),
+    ("rocm", {"toolkit": "7.2.3", "arch": "gfx1010"}, "unsupported", "toolkit-target"),
     # FR-11: torch_npu belongs to one torch; FR-12: on x86_64 it is the +cpu build.
     ("npu", {"torch": "2.12.0", "torch_npu": "2.8.0.post2", "toolkit": "8.5.0"}, "unsupported", "framework-set"),
     ("npu", {"torch": "2.8.0+cpu", "torch_npu": "2.8.0.post2", "toolkit": "8.5.0"}, "supported", "framework-set"),
@@ -239,3 +239,13 @@ def test_only_what_people_would_name_is_asked_for() -> None:
 def test_a_driver_branch_tells_how_long_it_lives() -> None:
     notes = ask("cuda", driver="535.104.05", device="H100").notes
     assert any(note.startswith("driver branch 535: LTS, EOL 2026-06") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [("551.61", "drivers for Windows are numbered so"), ("900.1", "newer than all"), ("390.1", "older than all")],
+)
+def test_a_driver_of_no_linux_branch_is_told(driver: str, said: str) -> None:
+    notes = ask("cuda", toolkit="12.8", driver=driver).notes
+    assert any(note.startswith(f"driver {driver} is ") and said in note for note in notes), notes
+    assert not any("Linux branches" in note for note in ask("cuda", toolkit="12.8", driver="570.124.06").notes)

@@ -93,6 +93,20 @@ Requires-Dist: jax==0.8.0; extra == "pallas"
 torch_xla
 """
 
+JAX = {
+    "info": {
+        "name": "jax",
+        "version": "0.13.0",
+        "requires_python": ">=3.12",
+        "requires_dist": [
+            "jaxlib<=0.13.0,>=0.13.0",
+            "numpy>=2.0",
+            'libtpu==0.0.55.*; extra == "tpu"',
+            'jax-cuda13-plugin==0.13.0; extra == "cuda13"',
+        ],
+    }
+}
+
 INDEX = {
     "files": [
         {"filename": f"torch_npu-2.16.{patch}-cp3{minor}-cp3{minor}-manylinux_2_28_{arch}.whl", "upload-time": upload}
@@ -110,6 +124,7 @@ SOURCES = {
     "cann-images": json.dumps(IMAGES),
     "neuron-sdk": json.dumps(MANIFEST),
     "torch-xla": METADATA,
+    "jax-tpu": json.dumps(JAX),
     "torch-npu-wheels": json.dumps(INDEX),
 }
 
@@ -189,6 +204,14 @@ def test_metadata_gives_a_set() -> None:
     assert "jax_for_pallas 0.8.0" in change.new
 
 
+def test_the_json_of_an_index_is_read_like_metadata() -> None:
+    (change,) = run("jax-tpu", json.dumps(JAX)).changes
+    assert change.new == "packages jax 0.13.0, libtpu 0.0.55.*, jaxlib 0.13.0; requires_python >=3.12"
+    info = {"name": "torch-xla", "version": "2.10.0", "requires_dist": ['libtpu==0.0.24; extra == "tpu"']}
+    (change,) = run("torch-xla", json.dumps({"info": info})).changes
+    assert change.new.startswith("packages torch-xla 2.10.0, torch 2.10.*, libtpu 0.0.24;")
+
+
 def test_an_index_page_gives_wheels() -> None:
     found = run("torch-npu-wheels", json.dumps(INDEX))
     assert str(found.changes[0]) == (
@@ -203,6 +226,7 @@ def test_an_index_page_gives_wheels() -> None:
         ("rocm-members", ROCM.splitlines()[0] + "\n"),
         ("cann-images", json.dumps({"cann": IMAGES["cann"][:4]})),
         ("neuron-sdk", json.dumps({"neuron_releases": MANIFEST["neuron_releases"][:1]})),
+        ("jax-tpu", json.dumps({"info": {"name": "jax", "version": "0.13.0", "requires_dist": None}})),
         ("torch-npu-wheels", json.dumps({"files": INDEX["files"][:4]})),
     ],
 )
@@ -225,8 +249,12 @@ def test_a_source_too_short_to_be_true_is_refused(name: str, text: str) -> None:
         ("neuron-sdk", "[]", "no list 'neuron_releases'"),
         ("neuron-sdk", "<html>", "not JSON"),
         ("neuron-sdk", '{"neuron_releases": [{}]}', "a release without 'packages'"),
-        ("torch-xla", METADATA.replace("torch_xla", "torch"), "not the METADATA of torch_xla"),
+        ("torch-xla", METADATA.replace("torch_xla", "torch"), "not the METADATA of torch-xla"),
         ("torch-xla", METADATA.replace("absl-py", "absl py =="), "Requires-Dist"),
+        ("jax-tpu", "{", "not JSON"),
+        ("jax-tpu", "{}", "no 'info'"),
+        ("jax-tpu", '{"info": {"name": "jax", "version": "1", "requires_dist": [1]}}', "not a list of texts"),
+        ("jax-tpu", METADATA, "not the METADATA of jax"),
         ("torch-npu-wheels", "<html>", "not JSON"),
         ("torch-npu-wheels", "{}", "no list 'files'"),
     ],

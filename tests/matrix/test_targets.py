@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.matrix import load_backend
-from builder.matrix.rules.devices import device_row
+from builder.matrix.products import device_row
 from builder.matrix.targets import covers, normalise_target, runs_gfx, runs_ptx, runs_sm
 from builder.matrix.versions import is_exact, matches, parse, sort_key, within
 

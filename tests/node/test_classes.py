@@ -10,7 +10,7 @@ import pytest
 from builder import resources
 from builder.errors import BadInput, CannotTell
 from builder.matrix import load_backend
-from builder.matrix.rules.devices import device_row
+from builder.matrix.products import device_row
 from builder.node import NodeClass, labels, load_node_classes, node_class, probe
 from builder.node.classes import check_node_classes, class_file_text
 from builder.node.host import HostFacts

@@ -129,6 +129,10 @@ class Little:
         found = self.manifests.get((name, reference))
         if found is None:
             return error(404, "MANIFEST_UNKNOWN")
+        if asked.method == "DELETE":
+            for key in [key for key, value in self.manifests.items() if key[0] == name and value[1] == found[1]]:
+                del self.manifests[key]
+            return Answer(202)
         return Answer(200, {"Content-Type": found[0], "Docker-Content-Digest": str(Digest.of(found[1]))}, found[1])
 
     def referrers(self, name: str, subject: str) -> Answer:
@@ -224,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._take(session if allowed else None, size)
         self._send(self.little.answer(asked, body))
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = _serve  # noqa: N815 - names that http.server wants
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - names that http.server wants
 
     def _take(self, session: re.Match[str] | None, size: int) -> bytes:
         body = b""

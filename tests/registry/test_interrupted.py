@@ -20,9 +20,13 @@ from tests.conftest import RunBuilder
 from tests.registry.conftest import Opener
 from tests.registry.little import Answer, Asked, Little, error, random_bytes
 from tests.registry.samples import image
+from tests.schemas import error as error_document
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code", "more"),
+    [(signal.SIGINT, 130, []), (signal.SIGINT, 130, ["--json"]), (signal.SIGKILL, -signal.SIGKILL, [])],
+)
 def test_a_signal_in_mid_upload(
     little_registry: Little,
     builder_environment: dict[str, str],
@@ -30,6 +34,7 @@ def test_a_signal_in_mid_upload(
     tmp_path: Path,
     number: signal.Signals,
     code: int,
+    more: list[str],
 ) -> None:
     made = image(Layout(tmp_path / "dist"), tag="1.0", extra=(random_bytes(200_000, "big"),))
     started, release = threading.Event(), threading.Event()
@@ -41,7 +46,7 @@ def test_a_signal_in_mid_upload(
         return None
 
     little_registry.fault = stall
-    words = ["publish", "oci:dist:1.0", "--to", f"{little_registry.host}/app:1.0"]
+    words = ["publish", "oci:dist:1.0", "--to", f"{little_registry.host}/app:1.0", *more]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "builder", *words],
         env=builder_environment,
@@ -52,7 +57,13 @@ def test_a_signal_in_mid_upload(
     assert started.wait(60)
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output) == (code, b""), errors
+    assert process.returncode == code, errors
+    if more:
+        said = error_document(subprocess.CompletedProcess(words, code, output.decode(), ""), 130)
+        assert said["kind"] == "interrupted"
+    else:
+        assert output == b""
+        assert (b"interrupted" in errors) == (number == signal.SIGINT)
     assert little_registry.manifests == {}
     release.set()
     little_registry.fault = lambda asked: None

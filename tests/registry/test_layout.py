@@ -70,6 +70,27 @@ def test_store_files_are_linked_and_others_copied(tmp_path: Path) -> None:
     assert copied.blob_path(digest).read_bytes() == b"a wheel"
 
 
+def test_a_store_file_that_changed_without_changing_its_length_is_not_linked(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    digest, size = store.add_bytes([b"a layer"])
+    blob = Descriptor(media_type=MediaType.LAYER_GZIP, digest=digest, size=size)
+    store.path(digest).chmod(0o644)
+    store.path(digest).write_bytes(b"a lAyer")
+    layout = Layout(tmp_path / "layout")
+    with pytest.raises(CorruptBlob, match=r"store's copy of .* was damaged") as caught:
+        layout.put_blob(blob, FileSource(store.path(digest), immutable=True))
+    assert "run again" in caught.value.fix
+    assert not store.has(digest)
+    assert list((tmp_path / "layout/blobs/sha256").iterdir()) == []
+
+
+def test_what_a_store_just_took_in_is_known_to_be_sound(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    digest, _ = store.add_bytes([b"a layer"])
+    assert store.fresh(digest)
+    assert not Store(tmp_path / "store").fresh(digest)
+
+
 def test_a_truncated_blob_is_written_again(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     blob = Descriptor(media_type=MediaType.LAYER_GZIP, digest=Digest.of(b"data"), size=4)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from builder.events import SilentReporter
-from builder.names import RegistryRef, parse_ref
+from builder.names import RegistryRef
 from builder.registry import Layout, open_repository
 from builder.registry.manifests import canonical_json
 from builder.registry.values import Manifest, MediaType
 from builder.release.evidence import attach
+from builder.release.records import promotion_draft
 from builder.release.statements import audit_draft, smoke_draft
+from builder.release.values import PromotionRecord
 from tests.conftest import RunBuilder
 from tests.registry.samples import image
 from tests.release import samples
@@ -89,6 +91,31 @@ def test_a_tag_moves_only_when_that_is_asked_for(run_builder: RunBuilder, layout
     assert (moved["digest"], moved["tags"]) == (str(two.digest), ["1"])
 
 
+@pytest.mark.parametrize("more", [[], ["--move-tag"]])
+def test_the_tag_of_a_node_class_is_not_copied(run_builder: RunBuilder, layout: Layout, more: list[str]) -> None:
+    image(layout, text="one", tag="one")
+    made = with_evidence(layout, "two", "two")
+    for name in (samples.NODE_CLASS, "pool-of-our-own"):
+        record = PromotionRecord(
+            image=made.digest,
+            node_class=name,
+            action="promote",
+            sequence=1,
+            history=(),
+            replaced=None,
+            evidence=(),
+            when="2026-02-01T00:00:00Z",
+        )
+        attach(layout, made.descriptor, (promotion_draft(record, name="demo"),))
+        layout.move_tag(name, made.digest, expected=None)
+        for words in ([f"oci:dist:{name}", "oci:out"], ["oci:dist:one", f"oci:dist:{name}"]):
+            said = error(run_builder("copy", *words, *more, "--json"), 1)
+            assert "moves only by promotion" in said["why"]
+            assert f"--node-class {name}" in said["fix"]
+    assert layout.resolve(samples.NODE_CLASS) == layout.resolve("two")
+    assert document(run_builder("copy", f"oci:dist:{samples.NODE_CLASS}", "oci:out:2", "--json"), "copy")["evidence"]
+
+
 def test_what_is_not_there_is_not_copied(run_builder: RunBuilder, layout: Layout) -> None:
     made = image(layout, tag="one")
     assert "there is no image" in error(run_builder("copy", "oci:dist:onw", "oci:out", "--json"), 2)["what"]
@@ -134,6 +161,22 @@ def test_gc_of_the_store(run_builder: RunBuilder, tmp_path: Path) -> None:
     assert not left.exists()
 
 
-def test_a_registry_clears_itself(run_builder: RunBuilder) -> None:
-    assert "is not a layout" in error(run_builder("gc", "registry.example/app", "--json"), 2)["what"]
-    assert parse_ref("registry.example/app")
+@pytest.mark.registry
+def test_a_registry_is_cleared_by_number_and_when_told_twice(
+    run_builder: RunBuilder, layout: Layout, registry_host: str, repository_name: str
+) -> None:
+    place = f"{registry_host}/{repository_name}"
+    assert "--keep" in error(run_builder("gc", place, "--json"), 2)["fix"]
+    for number in (1, 2, 10):
+        with_evidence(layout, f"version {number}", f"1.{number}")
+        document(run_builder("copy", f"oci:dist:1.{number}", place, "--json"), "copy")
+    would = document(run_builder("gc", place, "--keep", "2", "--json"), "gc")
+    assert would["dry_run"]
+    text = run_builder("gc", place, "--keep", "2").stdout
+    assert f"would be removed from {place}" in text
+    gone = document(run_builder("gc", place, "--keep", "2", "--delete", "--json"), "gc")
+    assert (gone["dry_run"], gone["places"]) == (False, would["places"])
+    assert "(1.1)" in gone["places"][0]["removed"][0]["why"]
+    listed = document(run_builder("images", place, "--json"), "images")
+    assert sorted(row["tags"][0] for row in listed["images"]) == ["1.10", "1.2"]
+    assert all(len(row["evidence"]) == 2 for row in listed["images"])

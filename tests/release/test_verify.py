@@ -17,16 +17,16 @@ from securesystemslib.signer import CryptoSigner
 from builder.errors import BadInput
 from builder.events import SilentReporter
 from builder.names import Digest
+from builder.registry.dsse import PublicKey, read_key
+from builder.registry.intoto import statement
 from builder.registry.layout import Layout
 from builder.registry.manifests import EMPTY_CONFIG, canonical_json
 from builder.registry.values import Descriptor, Manifest, MediaType, Repository
 from builder.release.evidence import attach, evidence
-from builder.release.intoto import statement
 from builder.release.provenance import provenance_draft, read_provenance
 from builder.release.sbom import sbom_draft
-from builder.release.signatures import PublicKey, read_key
 from builder.release.statements import audit_draft
-from builder.release.values import Draft, EvidenceType
+from builder.release.values import Draft, EvidenceType, PredicateType
 from builder.release.verify import Verification, verify
 from tests.conftest import RunBuilder
 from tests.registry.samples import image, put
@@ -275,6 +275,22 @@ def test_a_bundle_with_a_statement_of_the_same_predicate_counts_and_one_about_an
         attach_envelope(target, made.descriptor, bundle, EvidenceType.SIGSTORE_BUNDLE)
         found = verify(target, made.digest, required=("audit",), keys=[key], reporter=SilentReporter())
         assert found.verdict == verdict, found.checks
+
+
+def test_an_artifact_that_only_calls_itself_an_audit_is_none(target: Repository) -> None:
+    made = image(target, tag="1.0")
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MediaType.MANIFEST,
+        "artifactType": "application/octet-stream",
+        "config": put(target, EMPTY_CONFIG, MediaType.EMPTY).to_json(),
+        "layers": [put(target, b"nothing", "application/octet-stream").to_json()],
+        "subject": made.descriptor.to_json(),
+        "annotations": {"in-toto.io/predicate-type": PredicateType.AUDIT},
+    }
+    target.put_referrers([Manifest(MediaType.MANIFEST, canonical_json(manifest))])
+    found = verify(target, made.digest, required=("audit",), reporter=SilentReporter())
+    assert failed(found) == ["audit"]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"payload": "!", "payloadType": "x", "signatures": []}'])

@@ -176,7 +176,7 @@ without-framework = "skip"
         load_table(tmp_path, "odd")
     text = str(caught.value)
     for words in (
-        "needs exactly module and device",
+        "needs module and device",
         "unknown key 'tiemout'",
         "did you mean 'timeout'",
         "missing.py",

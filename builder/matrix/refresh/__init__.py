@@ -4,7 +4,7 @@ from builder.matrix.refresh.cann import image_rows
 from builder.matrix.refresh.fetch import read_source
 from builder.matrix.refresh.index import torch_npu_rows
 from builder.matrix.refresh.merge import drift
-from builder.matrix.refresh.metadata import torch_xla_rows
+from builder.matrix.refresh.metadata import jax_tpu_rows, torch_xla_rows
 from builder.matrix.refresh.neuron import release_rows
 from builder.matrix.refresh.pytorch import cuda_rows, rocm_rows
 from builder.matrix.refresh.rocm import member_rows
@@ -62,6 +62,14 @@ GENERATORS: tuple[Generator, ...] = (
         minimum=1,
         columns=("packages", "jax_for_pallas"),
         rows=torch_xla_rows,
+    ),
+    Generator(
+        name="jax-tpu",
+        table="tpu/jax",
+        title="jax METADATA",
+        minimum=1,
+        columns=("packages", "requires_python"),
+        rows=jax_tpu_rows,
     ),
     Generator(
         name="torch-npu-wheels",

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from builder.errors import Where
 from builder.matrix.canonical import canonical
 from builder.matrix.refresh.values import Change, Drift, Generator, TooShort
 from builder.matrix.schema import Cell
@@ -35,7 +34,12 @@ def drift(generator: Generator, text: str, table: Table, *, origin: str, checked
     changes: list[Change] = []
     for cells in generated:
         fresh = Row(
-            cells=MappingProxyType(dict(cells)), source=source, confidence="primary", where=Where(file=str(table.path))
+            cells=MappingProxyType(dict(cells)),
+            source=source,
+            confidence="primary",
+            file=str(table.path),
+            line=None,
+            number=len(rows),
         )
         key = key_of(table, fresh)
         old = have.get(key)

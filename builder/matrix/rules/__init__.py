@@ -16,14 +16,16 @@ from builder.matrix.rules.devices import (
     toolkit_target,
 )
 from builder.matrix.rules.driver import device_driver, driver_floor, driver_window
+from builder.matrix.rules.features import package_feature
 from builder.matrix.rules.forward import forward_compatibility
 from builder.matrix.rules.frameworks import (
-    framework_label,
     framework_libc,
     framework_machine,
     framework_python,
     framework_set,
 )
+from builder.matrix.rules.images import image_contents, image_requirement
+from builder.matrix.rules.labels import framework_label
 from builder.matrix.rules.members import (
     framework_parts,
     package_known,
@@ -108,7 +110,10 @@ RULES: tuple[Rule, ...] = (
     Rule(name="framework-parts", keys=("packages",), kinds=("set",), check=framework_parts),
     Rule(name="release-members", keys=("packages",), kinds=("release",), check=release_members),
     Rule(name="shared-packages", keys=("packages",), kinds=("set",), check=shared_packages),
-    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known),
+    Rule(name="package-known", keys=("packages",), kinds=("set",), check=package_known, toolkit_of_set=True),
+    Rule(
+        name="package-feature", keys=("packages", "settings"), kinds=("about",), check=package_feature, asked_only=True
+    ),
     Rule(name="package-pins", keys=("packages",), kinds=("pins",), check=package_pins),
     Rule(
         name="forward-compatibility",
@@ -140,6 +145,8 @@ RULES: tuple[Rule, ...] = (
         speaks=_is_amd,
         asked_only=True,
     ),
+    Rule(name="image", keys=("settings",), kinds=("image",), check=image_contents),
+    Rule(name="require-cuda", keys=("settings", "driver"), kinds=("image",), check=image_requirement, asked_only=True),
     Rule(name="runtime-compat", keys=("settings",), kinds=("set",), check=runtime_compat),
     Rule(name="neff-features", keys=("settings",), kinds=("set",), check=neff_features),
     Rule(name="pjrt-api", keys=("settings",), kinds=("set",), check=pjrt_api),

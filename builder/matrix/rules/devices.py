@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from difflib import get_close_matches
-from functools import lru_cache
 
 from builder.matrix.load import Backend, siblings
+from builder.matrix.products import device_row, product_names
 from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.sets import agrees, describe, set_tables, targets_of, toolkit_agrees, touches
@@ -15,60 +15,16 @@ from builder.matrix.tables import Row
 from builder.matrix.targets import covers, runs_ptx
 from builder.matrix.values import RuleVerdict, TargetScheme
 from builder.matrix.versions import matches, sort_key
+from builder.names import ARCHES
 
 __all__ = [
     "device_known",
-    "device_row",
     "framework_ptx",
     "framework_target",
     "row_target",
     "target_features",
     "toolkit_target",
 ]
-
-
-def device_row(backend: Backend, name: str) -> Row | None:
-    """The row of a product or target name; None when nothing, or more than one target, answers to it.
-
-    Three readings, the surest first: the very name; a known name all of whose words are in it ("NVIDIA H100 80GB
-    HBM3" is H100; the one with most words); a name that is part of known ones of a single target ("RTX 5090").
-    """
-    rows = [(row, known) for row in backend.rows("device") for known in _names(row)]
-    wanted, compact = _words(name), _compact(name)
-    for row, known in rows:
-        if _compact(known) == compact:
-            return row
-    inside = [(len(words), row) for row, known in rows if (words := _words(known)) and words <= wanted]
-    if inside:
-        return max(inside, key=lambda item: item[0])[1]
-    around = {
-        row.text("target"): row
-        for row, known in rows
-        if (wanted and wanted <= _words(known)) or (len(compact) >= 4 and _compact(known).endswith(compact))
-    }
-    if not around and "." in name:
-        return device_row(backend, name.partition(".")[0])  # an instance type: trn2.48xlarge
-    chips = {row.text("image_chip") for row in around.values()}
-    alike = len(around) == 1 or (len(chips) == 1 and None not in chips)
-    return next(iter(around.values()), None) if alike else None
-
-
-def _names(row: Row) -> tuple[str, ...]:
-    return (row.text("target") or "", *(row.texts("products") or ()))
-
-
-@lru_cache(maxsize=8192)
-def _compact(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
-
-
-@lru_cache(maxsize=8192)
-def _words(name: str) -> frozenset[str]:
-    """Words of a product name without the maker's."""
-    return frozenset(re.split(r"[^a-z0-9.]+", name.casefold())) - _MAKERS
-
-
-_MAKERS = frozenset({"", "nvidia", "amd", "intel", "huawei", "google", "aws", "tesla", "accelerator", "graphics"})
 
 
 def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
@@ -92,7 +48,7 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
                 source=theirs.source.text,
                 fix=f"--backend {other}",
             )
-        names = {known for row in rows for known in _names(row)}
+        names = {known for row in rows for known in product_names(row)}
         close = get_close_matches(device, sorted(names), n=3, cutoff=0.4)
         return RuleVerdict(
             rule="device-known",
@@ -147,14 +103,18 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
         why = f"{name} compiles for {found}" + ("" if found == target else f", which runs on {target}")
         return RuleVerdict(rule="toolkit-target", verdict="supported", why=why, source=row.source.text)
     able = [row.text("toolkit") or "" for row in tables if _compiles(scheme, row.texts("targets") or (), target)]
+    real = any(other.text("target") == target for other in backend.rows("device"))
     span = f"toolkits {min(able, key=sort_key)} to {max(able, key=sort_key)} do" if able else "no toolkit listed does"
     lacks = "does not list" if scheme == "gfx" else "has no target that runs on"
+    partly = row.confidence == "uncertain"
     return RuleVerdict(
         rule="toolkit-target",
-        verdict="unsupported" if able else "unknown",
-        why=f"{name} {lacks} {target}; {span}",
+        verdict="unsupported" if (able or real) and not partly else "unknown",
+        why=f"{name} {lacks} {target}; {span}" + (f" ({row.note})" if partly and row.note else ""),
         source=row.source.text,
-        fix=f"a toolkit from {min(able, key=sort_key)} to {max(able, key=sort_key)}" if able else "",
+        fix=f"a toolkit from {min(able, key=sort_key)} to {max(able, key=sort_key)}"
+        if able
+        else f"a device of {', '.join(row.texts('targets') or ())}",
     )
 
 
@@ -190,11 +150,13 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
     rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
     if not rows:
         return None
+    if question.toolkit is None:
+        rows = [row for row in rows if row.flag("default")] or rows  # an unlabelled version is the index's own build
     verdicts = [verdict for row in rows if (verdict := row_target(backend, row, target, question.machine)) is not None]
-    for verdict in verdicts:
-        if verdict.verdict == "supported":
-            return verdict
-    return dataclasses.replace(verdicts[0], fix=_target_fix(question, backend))
+    best = min(verdicts, key=lambda one: ("supported", "unknown", "unsupported").index(one.verdict))
+    if best.verdict == "supported":
+        return best
+    return dataclasses.replace(best, fix=_target_fix(question, backend))
 
 
 def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> RuleVerdict | None:
@@ -215,6 +177,18 @@ def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> 
     if scheme == "jit":
         why = f"{describe(row)} has no code for {target} ({carried}); it is compiled at first use, a slow start"
         return RuleVerdict(rule="framework-target", verdict="supported", why=why, source=row.source.text)
+    if target.endswith("-generic"):
+        return RuleVerdict(
+            rule="framework-target",
+            verdict="unknown",
+            why=f"{target} is a name for code, which rocminfo lists beside a device's own: no device is called so",
+            source="LLVM AMDGPU usage guide; rocminfo of ROCm 10",
+            fix="the target of the device itself, e.g. gfx942",
+        )
+    unsure = covers(scheme, row.texts("targets_unsure") or (), target)
+    if unsure is not None:
+        why = f"{describe(row)} carries {carried}; for {unsure} the sources differ ({row.note})"
+        return RuleVerdict(rule="framework-target", verdict="unknown", why=why, source=row.source.text)
     return RuleVerdict(
         rule="framework-target",
         verdict="unsupported",
@@ -301,22 +275,68 @@ def _rows(question: Question, backend: Backend) -> list[Row]:
             if package in row.packages()
         )
         and (question.toolkit is None or toolkit_agrees(row, question.toolkit) is not False)
-        and (question.machine is None or question.machine in (row.texts("arch") or (question.machine,)))
+        and (question.machine is None or _built_for(row, question.machine))
     ]
     return sorted(rows, key=lambda row: not row.flag("default"))
 
 
+def _built_for(row: Row, machine: str) -> bool:
+    """Whether a set has wheels for a machine architecture, or may have."""
+    listed = row.texts("arch")
+    return listed is None or machine in listed or machine in (row.texts("arch_unsure") or ())
+
+
 def _target_fix(question: Question, backend: Backend) -> str:
-    """Another build of the same packages that has the target, or the nearest other version that has."""
-    able = [
+    """Another build of the same packages that has the target, the nearest other version that has, or other devices."""
+    target, machine = question.target or "", question.machine
+    rows = [
         row
         for table in set_tables(backend, "core")
         for row in table.rows
-        if covers(backend.spec.targets, targets_of(row, question.machine) or (), question.target or "")
-        and any(package in row.packages() for package in question.packages)
+        if any(package in row.packages() for package in question.packages)
     ]
+    able = [row for row in rows if _carries(backend, row, target, machine)]
     able = [row for row in able if row.confidence != "uncertain"] or able
     same = [row for row in able if any(agrees(backend, row, *item) for item in question.packages.items())]
     if same:
         return f"another build: {', '.join(sorted(row.text('set') or '' for row in same))}"
-    return f"a set with {question.target}: {able[-1].text('set')}" if able else ""
+    own = [row for row in rows if any(agrees(backend, row, *item) for item in question.packages.items())]
+    other = next((arch for arch in ARCHES if any(_carries(backend, row, target, arch) for row in own)), None)
+    if other is not None and machine is not None:
+        return f"the build for {other}"
+    forced = _override(target, {code for row in own for code in targets_of(row, machine) or ()})
+    if able:
+        return f"a set with {target}: {_nearest(able, own).text('set')}" + forced
+    carried = sorted({code for row in own for code in targets_of(row, machine) or ()})
+    return f"no build listed carries {target}; one of the devices this one is for: {', '.join(carried)}" + forced
+
+
+def _nearest(able: list[Row], own: list[Row]) -> Row:
+    """The set whose versions are nearest to what was asked: the oldest of the newer ones, or the newest of the rest."""
+
+    def key(row: Row) -> tuple[object, ...]:
+        return tuple(sort_key(cell.partition("+")[0])[0] for cell in row.packages().values())[:1]
+
+    asked = max((key(row) for row in own), default=())
+    newer = [row for row in able if key(row) >= asked]
+    return min(newer, key=key) if newer else max(able, key=key)
+
+
+def _override(target: str, carried: set[str]) -> str:
+    """What operators do at their own risk on AMD devices: run the code of a sibling (FR-09)."""
+    kin = sorted(code for code in carried if len(target) > 6 and code[:-1] == target[:-1] and code != target)
+    found = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", kin[0]) if target.startswith("gfx") and kin else None
+    if found is None:
+        return ""
+    version = f"{found[1]}.{int(found[2], 16)}.{int(found[3], 16)}"
+    return (
+        f"; operators force code for {kin[0]} with HSA_OVERRIDE_GFX_VERSION={version}, which AMD does not support: at "
+        "their risk, for that node class only, never inside an image"
+    )
+
+
+def _carries(backend: Backend, row: Row, target: str, machine: str | None) -> bool:
+    verdict = row_target(backend, row, target, machine)
+    if machine is not None and not _built_for(row, machine):
+        return False
+    return verdict is not None and verdict.verdict == "supported"

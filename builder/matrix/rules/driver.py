@@ -117,15 +117,13 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
         by_toolkit = any(touches(toolkit, cell) for cell in toolkits)
         by_driver = matches(driver, drivers)
         if by_toolkit and by_driver:
-            if row.text("verdict") == "unsupported":
+            if found is None or row.text("verdict") == "unsupported":
                 found = row
-                break
-            found = found or row
         elif by_toolkit and row.text("verdict") == "supported":
             listed += [cell for cell in drivers if cell not in listed]
             if row.text("closed") == "driver":
                 closed = row
-        elif by_driver and row.text("closed") == "toolkit" and _older_than_newest(toolkit, toolkits):
+        elif by_driver and row.text("closed") == "toolkit" and _listed_when(toolkit, row):
             closed = closed or row
     name = f"{backend.spec.toolkit} {toolkit}"
     fix = f"a driver among: {', '.join(_show(cell) for cell in listed)}" if listed else ""
@@ -139,7 +137,7 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
             verdict=verdict,
             why=why,
             source=found.source.text,
-            fix="" if verdict == "supported" else fix or "another driver or toolkit",
+            fix="" if verdict == "supported" else fix or _other_than(found),
         )
     if closed is not None:
         why = f"driver {driver} is not among those {name} is listed with"
@@ -153,10 +151,17 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
     return _unknown("driver-window", f"no row puts driver {driver} with {name}", fix, backend.spec.source)
 
 
-def _older_than_newest(toolkit: str, cells: tuple[str, ...]) -> bool:
-    """A list is only closed for what existed when it was written."""
+def _listed_when(toolkit: str, row: Row) -> bool:
+    """A list is only closed for what existed when it was written: up to `closed_until`, or its newest entry."""
+    until = row.text("closed_until")
+    cells = (until,) if until is not None else row.texts("toolkit") or ()
     newest = max((sort_key(cell) for cell in cells), default=None)
     return newest is not None and sort_key(toolkit) <= newest
+
+
+def _other_than(row: Row) -> str:
+    drivers, toolkits = (", ".join(_show(cell) for cell in row.texts(name) or ()) for name in ("driver", "toolkit"))
+    return f"a driver other than {drivers}, or a toolkit other than {toolkits}"
 
 
 def _show(cell: str) -> str:

@@ -11,7 +11,7 @@ from builder.matrix.tables import Row
 from builder.matrix.values import RuleVerdict, Verdict
 from builder.matrix.versions import parse, within
 
-__all__ = ["FORWARD", "compat_package", "forward_compatibility"]
+__all__ = ["FORWARD", "compat_package", "forward_compatibility", "hardware"]
 
 FORWARD = "forward-compatibility"
 """Name of the rule; where it says supported, the floor of the kernel driver is lifted."""
@@ -29,6 +29,8 @@ def forward_compatibility(question: Question, backend: Backend) -> RuleVerdict |
     if driver is None or row is None:
         return None
     package, branch = row.text("package") or "", str(driver.major)
+    if (question.os or "").startswith("windows"):
+        return _say(row, "unsupported", f"{package} is for Linux only", f"no {package}, and a newer driver")
     toolkit = row.text("toolkit") or ""
     if branch in (row.texts("needless") or ()):
         return _say(row, "supported", f"{package} is not needed on driver {question.driver}: the driver has it")
@@ -41,7 +43,7 @@ def forward_compatibility(question: Question, backend: Backend) -> RuleVerdict |
         listed = ", ".join(row.texts("works") or ())
         why = f"{package} is not supported above driver branch {branch} (only {listed})"
         return _say(row, "unsupported", why, f"a driver of branch {listed}, or one that offers CUDA {toolkit}")
-    kind = _hardware(question, backend)
+    kind = hardware(question, backend)
     if kind == "consumer":
         why = f"{question.device} is no data-centre GPU: forward compatibility is not available there (error 804)"
         offered = reported_toolkit(backend, question.driver or "")
@@ -68,7 +70,7 @@ def compat_package(question: Question, backend: Backend) -> Row | None:
     return None
 
 
-def _hardware(question: Question, backend: Backend) -> str | None:
+def hardware(question: Question, backend: Backend) -> str | None:
     """`consumer`, `workstation` or `datacentre` by the product's name; None when no product was named."""
     name = (question.device or "").casefold()
     if not name:

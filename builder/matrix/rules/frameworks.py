@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from packaging.version import Version
-
 from builder.errors import did_you_mean
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
+from builder.matrix.rules.labels import no_build
+from builder.matrix.rules.vouch import vouched
 from builder.matrix.sets import agrees, describe, set_tables, toolkit_agrees
 from builder.matrix.systems import normalise_system, same_system, system_names
 from builder.matrix.tables import Row, Table
@@ -17,7 +17,6 @@ from builder.matrix.versions import bound, is_exact, parse, sort_key, within
 
 __all__ = [
     "chosen_rows",
-    "framework_label",
     "framework_libc",
     "framework_machine",
     "framework_python",
@@ -100,6 +99,8 @@ def _no_lead(question: Question, backend: Backend) -> RuleVerdict | None:
     refused = _closed_release(question, backend, packages)
     if refused is not None:
         return refused
+    if packages.keys() <= vouched(question, backend).keys():
+        return None
     leads = sorted({table.lead for table in set_tables(backend, "core") if table.lead})
     why = f"no row has {asked}" + (f" with toolkit {question.toolkit}" if question.toolkit else "")
     fix = f"name the version of {' or '.join(leads)} too"
@@ -131,6 +132,17 @@ def _closed_release(question: Question, backend: Backend, packages: Mapping[str,
 
 
 def _one_set(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
+    verdict = _judge_set(question, backend, table, version)
+    row = vouched(question, backend, apart=table).get(table.lead or "") if verdict.verdict == "unknown" else None
+    if row is None or any(one.confidence == "uncertain" for one in _candidates(table, version, backend)):
+        return verdict
+    text = row.text("why") or f"{describe(row) if row.packages() else row.text('package')} names it"
+    return RuleVerdict(
+        rule="framework-set", verdict="supported", why=f"{verdict.why}; but {text}", source=row.source.text
+    )
+
+
+def _judge_set(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
     lead = table.lead or ""
     rows = _candidates(table, version, backend)
     if not rows:
@@ -144,10 +156,12 @@ def _one_set(question: Question, backend: Backend, table: Table, version: str) -
     ]
     if fitting:
         best = _best(fitting)
+        silent = [name for name in others if name in table.closed and name not in best.packages()]
+        why = f"{describe(best)} is a row" + (f" ({best.note})" if best.note else "")
         return RuleVerdict(
             rule="framework-set",
-            verdict="unknown" if best.confidence == "uncertain" else "supported",
-            why=f"{describe(best)} is a row" + (f" ({best.note})" if best.note else ""),
+            verdict="unknown" if best.confidence == "uncertain" or silent else "supported",
+            why=why + (f"; it does not say which {' and '.join(silent)}" if silent else ""),
             source=best.source.text,
         )
     nearest = _best(rows)
@@ -206,6 +220,9 @@ def _no_row(question: Question, backend: Backend, table: Table, version: str) ->
                 source=kin[0].source.text,
                 fix=f"{name}{bound(wanted[-1])}",
             )
+    refused = no_build(backend, table, version)
+    if refused is not None:
+        return refused
     versions = sorted({row.packages()[lead] for row in table.rows if lead in row.packages()}, key=sort_key)
     return RuleVerdict(
         rule="framework-set",
@@ -226,41 +243,6 @@ def _best(rows: list[Row]) -> Row:
     return min(rows, key=lambda row: (row.confidence == "uncertain", not row.flag("default")))
 
 
-def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
-    """On this machine architecture the package must be the build with the backend's local label.
-
-    Source: torch_npu package README (on x86_64 torch must be the +cpu build), METADATA of torch (the unlabelled
-    x86_64 wheel of the default index is the CUDA build); PEP 440: `==X` matches `X+label`, not the reverse.
-    """
-    for label in backend.spec.labels:
-        asked = question.packages.get(label.package)
-        version = parse(asked) if asked is not None else None
-        if version is None or not label.required:
-            continue
-        public = Version(version.public)
-        if version.local is not None and version.local != label.label:
-            return RuleVerdict(
-                rule="framework-label",
-                verdict="unsupported",
-                why=f"{label.package} {asked} is the build of another backend",
-                source=backend.spec.source,
-                fix=f"{label.package}=={public}+{label.label}",
-            )
-        if question.machine == label.arch and version.local is None:
-            return RuleVerdict(
-                rule="framework-label",
-                verdict="unsupported",
-                why=f"on {label.arch} {label.package} {asked} without a label is the CUDA build; "
-                f"{public}+{label.label} satisfies ==X and ==X+{label.label} both",
-                source=backend.spec.source,
-                fix=f"{label.package}=={public}+{label.label}",
-            )
-        if question.machine == label.arch:
-            why = f"{label.package} {asked} is the build {backend.name} needs on {label.arch}"
-            return RuleVerdict(rule="framework-label", verdict="supported", why=why, source=backend.spec.source)
-    return None
-
-
 def framework_python(question: Question, backend: Backend) -> RuleVerdict | None:
     """There are wheels for this Python.
 
@@ -278,8 +260,11 @@ def framework_python(question: Question, backend: Backend) -> RuleVerdict | None
         if python_fits(row, python):
             why = f"{describe(row)} has Python {python}"
             return RuleVerdict(rule="framework-python", verdict="supported", why=why, source=row.source.text)
-    row = known[0]
+    row = next((row for row in known if python_fits(row, python) is None), known[0])
     offered = ", ".join(row.texts("python") or (row.text("requires_python") or "",))
+    if python_fits(row, python) is None:
+        why = f"{describe(row)} is listed with Python {offered}; for {python} the sources differ ({row.note})"
+        return RuleVerdict(rule="framework-python", verdict="unknown", why=why, source=row.source.text)
     return RuleVerdict(
         rule="framework-python",
         verdict="unsupported",
@@ -293,7 +278,7 @@ def python_fits(row: Row, python: str) -> bool | None:
     """Whether a set has wheels for a Python; None when no source says."""
     listed = row.texts("python")
     if listed is not None:
-        return python in listed
+        return python in listed or (None if python in (row.texts("python_unsure") or ()) else False)
     bounds = row.text("requires_python")
     return within(python.rstrip("t"), bounds) if bounds is not None else None
 
@@ -311,6 +296,10 @@ def framework_machine(question: Question, backend: Backend) -> RuleVerdict | Non
         if machine in (row.texts("arch") or ()):
             why = f"{describe(row)} has wheels for {machine}"
             return RuleVerdict(rule="framework-machine", verdict="supported", why=why, source=row.source.text)
+    for row in rows:
+        if machine in (row.texts("arch_unsure") or ()):
+            why = f"no source says whether {describe(row)} has wheels for {machine}"
+            return RuleVerdict(rule="framework-machine", verdict="unknown", why=why, source=row.source.text)
     row = rows[0]
     return RuleVerdict(
         rule="framework-machine",

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from builder.matrix.conditions import holds, value_of
+from builder.matrix.grammar import spoken
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
 from builder.matrix.tables import Row
@@ -98,7 +99,7 @@ def _answer(question: Question, row: Row, name: str) -> RuleVerdict | None:
         return _verdict(row, name, "supported", why)
     otherwise: Verdict = "unknown" if row.text("otherwise") == "unknown" else "unsupported"
     asked = ", ".join(f"{key} {value_of(question, key)}" for key in wrong)
-    fix = row.text("fix") or "; ".join(f"{key} {allow[key]}" for key in wrong)
+    fix = row.text("fix") or "; ".join(f"{key} {spoken(allow[key])}" for key in wrong)
     return _verdict(row, name, otherwise, f"{why}; asked: {asked}", fix)
 
 
@@ -119,5 +120,7 @@ def lift(verdicts: Iterable[RuleVerdict], lifted: Iterable[tuple[str, RuleVerdic
             out.append(verdict)
             continue
         why = f"{verdict.why}; but {exception.why}"
-        out.append(dataclasses.replace(verdict, verdict=exception.verdict, why=why, source=exception.source, fix=""))
+        out.append(
+            dataclasses.replace(verdict, verdict=exception.verdict, why=why, source=exception.source, fix=exception.fix)
+        )
     return out

@@ -7,16 +7,17 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from builder.matrix.grammar import alternatives
+from builder.matrix.grammar import alternatives, spoken
 from builder.matrix.load import Backend
 from builder.matrix.question import Question, family_name, nameable_packages
-from builder.matrix.rules.frameworks import chosen_rows
+from builder.matrix.rules.frameworks import chosen_rows, system_libc
+from builder.matrix.rules.vouch import spoken_of, vouched
 from builder.matrix.sets import agrees, describe, set_tables, touches
 from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key, specifier, within
 
-__all__ = ["framework_parts", "package_known", "package_pins", "release_members", "shared_packages"]
+__all__ = ["framework_parts", "meet", "package_known", "package_pins", "release_members", "shared_packages"]
 
 _PARTS = ("cudnn", "nccl", "triton")
 
@@ -64,6 +65,8 @@ def _one_release(
     of_release = [row for row in rows if touches(toolkit, row.text("toolkit") or "")]
     title = f"{backend.spec.toolkit} {toolkit}"
     good: Row | None = None
+    silent: RuleVerdict | None = None
+    known = {table.lead for table in set_tables(backend)} | vouched(question, backend).keys()
     for name, version in asked.items():
         having = [row for row in of_release if name in row.mapping("members")]
         if not having:
@@ -73,8 +76,10 @@ def _one_release(
             good = good or fitting[-1]
             continue
         if name not in table.closed:
+            if name not in known:
+                silent = silent or _not_listed(title, name, version, having[-1])
             continue
-        listed = having[-1].mapping("members")[name]
+        listed = spoken(having[-1].mapping("members")[name])
         return RuleVerdict(
             rule="release-members",
             verdict="unsupported",
@@ -82,11 +87,22 @@ def _one_release(
             source=having[-1].source.text,
             fix=f"{name} {listed}" + _release_with(backend, rows, name, version),
         )
-    if good is None:
-        return None
+    if silent is not None or good is None:
+        return silent
     listed = ", ".join(f"{name} {version}" for name, version in asked.items() if name in good.mapping("members"))
     why = f"{title} is listed with {listed}"
     return RuleVerdict(rule="release-members", verdict="supported", why=why, source=good.source.text)
+
+
+def _not_listed(title: str, name: str, version: str, row: Row) -> RuleVerdict:
+    listed = spoken(row.mapping("members")[name])
+    return RuleVerdict(
+        rule="release-members",
+        verdict="unknown",
+        why=f"{title} is listed with {name} {listed}; nothing is said of {version}",
+        source=row.source.text,
+        fix=f"{name} {listed}",
+    )
 
 
 def _release_with(backend: Backend, rows: list[Row], name: str, version: str) -> str:
@@ -131,18 +147,24 @@ def _any_release(
 
 
 def package_known(question: Question, backend: Backend) -> RuleVerdict | None:
-    """A package that only an index of the backend names: nothing is said of its versions.
+    """Every package that was named is one some table says something of, beside what else was named.
 
-    Source: backend.toml, which packages may come from which index.
+    Source: backend.toml, which packages may come from which index; the tables of the backend. What nothing is said of
+    is not passed over: the rest being right does not make it right.
     """
     known = nameable_packages(backend)
     stray = [f"{name} {version}" for name, version in question.packages.items() if name not in known]
+    if not stray:
+        rows = chosen_rows(question, backend)
+        libc = question.libc or system_libc(question.os, backend)
+        judged = spoken_of(dataclasses.replace(question, libc=libc), backend, rows)
+        stray = [f"{name} {version}" for name, version in question.packages.items() if name not in judged]
     if not stray:
         return None
     return RuleVerdict(
         rule="package-known",
         verdict="unknown",
-        why=f"no table says anything of {', '.join(stray)}",
+        why=f"no table says anything of {', '.join(stray)}" + (" with what else is named" if question.packages else ""),
         source=backend.spec.source,
         fix="leave it out to judge the rest",
     )
@@ -260,7 +282,7 @@ def shared_packages(question: Question, backend: Backend) -> RuleVerdict | None:
     for (first, mine), (second, theirs) in itertools.combinations(leads, 2):
         for own, other in itertools.product(mine, theirs):
             for name in sorted(own.packages().keys() & other.packages().keys() - question.packages.keys()):
-                if not _meet(own.packages()[name], other.packages()[name]):
+                if not meet(own.packages()[name], other.packages()[name]):
                     return RuleVerdict(
                         rule="shared-packages",
                         verdict="unsupported",
@@ -272,7 +294,7 @@ def shared_packages(question: Question, backend: Backend) -> RuleVerdict | None:
     return None
 
 
-def _meet(cell: str, other: str) -> bool:
+def meet(cell: str, other: str) -> bool:
     """Whether some version satisfies two cells, as far as cells are exact, prefixes or plain bounds."""
     first, second = specifier(cell), specifier(other)
     if first is None or second is None:

@@ -1,0 +1,77 @@
+"""What is read from an engine's own bytes: its format, the properties it states, and what it does not state.
+
+Readers get a `Blob` and give a `Header`. They never run, unpickle or unpack anything: an engine is code, and reading
+its head comes before trusting it. What the format has no word for is in `Header.unknown` with the reason; nothing is
+guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from builder.errors import BadInput, Where
+
+__all__ = ["Blob", "BrokenEngine", "Header"]
+
+
+class BrokenEngine(BadInput):
+    """Starts like an engine of the format and is cut off, or states something that cannot be."""
+
+    kind = "broken-engine"
+
+    def __init__(self, name: str, why: str, *, offset: int, fix: str = "") -> None:
+        self.offset = offset
+        super().__init__(
+            f"{name} is damaged",
+            why=f"{why}, at byte {offset}",
+            fix=fix or "build it again, or copy it again from where it was built",
+            where=Where(file=name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that can be read in ranges: a file, or something in memory."""
+
+    name: str
+    """What messages call it."""
+    size: int
+    """In bytes."""
+    read: Callable[[int, int], bytes]
+    """Bytes at (offset, size); fewer when the end comes first."""
+
+    @classmethod
+    def of_bytes(cls, data: bytes, name: str = "engine") -> Blob:
+        """Bytes in memory."""
+        return cls(name, len(data), lambda offset, size: data[offset : offset + size])
+
+    @classmethod
+    def of_file(cls, path: Path) -> Blob:
+        """A regular file; each range is read when asked for."""
+
+        def read(offset: int, size: int) -> bytes:
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read(size)
+
+        return cls(path.name, path.stat().st_size, read)
+
+    def part(self, offset: int, size: int, name: str) -> Blob:
+        """A piece as a blob of its own; offsets inside start at 0."""
+        return Blob(name, size, lambda at, wanted: self.read(offset + at, max(0, min(wanted, size - at))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """What an engine says about itself."""
+
+    format: str
+    """`tensorrt-plan`, `neff`, `mxr` …"""
+    properties: Mapping[str, str]
+    """Property name to value, as far as the bytes say it: `compute-capability` "9.0", `tensorrt` "10.9.0.34"."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Property to the reason why the bytes do not say it."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know before loading it: it is a pickle, it holds absolute paths, it is for one CPU."""

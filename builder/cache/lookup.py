@@ -1,0 +1,114 @@
+"""Looking up: exactly this key, else what suits it among the entries of the same kind and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+
+from builder.cache.judge import judge, verdict_of
+from builder.cache.keys import missing_factors
+from builder.cache.kinds import EngineKind
+from builder.cache.store import EngineStore
+from builder.cache.values import Difference, EngineKey, Entry, Lookup, Nearest
+from builder.errors import BadInput
+
+__all__ = ["look_up"]
+
+
+def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest: int) -> Lookup:
+    """The answer for one key. Reads documents of entries only, never an engine.
+
+    An entry whose document is damaged or of another version is no answer; `verify` names it.
+    """
+    missing = missing_factors(kind, wanted)
+    try:
+        exact = None if missing else store.entry(wanted.digest)
+    except BadInput:
+        exact = None
+    if exact is not None:
+        # equal keys, equal factors: only what is judged of itself can be said of them
+        differs = judge(kind, wanted.factors, exact.key.factors) if kind.of_itself else ()
+        verdict = verdict_of(differs)
+        if verdict in ("hit", "usable"):
+            store.touch(exact)
+            return Lookup(verdict=verdict, wanted=wanted, entry=exact, differs=differs)
+    if wanted.model is None:
+        return Lookup(
+            verdict="unknown", wanted=wanted, missing=missing, hints=("name the model: its digest, or its files",)
+        )
+    others = store.entries_of(wanted.kind, wanted.model)
+    best = _best(kind, wanted, others)
+    if best is not None:
+        entry, differs = best
+        if verdict_of(differs) != "unknown":
+            store.touch(entry)
+            return Lookup(verdict=verdict_of(differs), wanted=wanted, entry=entry, differs=differs)
+    near = _nearest(kind, wanted, others, nearest)
+    if best is not None:
+        entry, differs = best
+        return Lookup(
+            verdict="unknown",
+            wanted=wanted,
+            entry=entry,
+            differs=differs,
+            nearest=near,
+            missing=_open(missing, differs),
+        )
+    return Lookup(
+        verdict="miss",
+        wanted=wanted,
+        differs=near[0].differs if near else (),
+        nearest=near,
+        missing=missing,
+        failure=None if missing else store.failure(wanted.digest),
+        hints=_hints(others),
+    )
+
+
+def _open(missing: tuple[str, ...], differs: tuple[Difference, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*missing, *(one.name for one in differs if one.undecided and one.wanted is None)]))
+
+
+def _best(kind: EngineKind, wanted: EngineKey, others: list[Entry]) -> tuple[Entry, tuple[Difference, ...]] | None:
+    """The entry that suits best: a hit, else usable with the fewest differences, else one that may fit."""
+    equal = tuple(
+        one.name
+        for one in kind.properties.values()
+        if one.decides and one.rule == "equal" and one.name in wanted.factors
+    )
+    if not others or not equal:
+        candidates = others
+    else:
+        # most entries of a model differ in something that must be equal: sorted out before they are judged
+        want = [(name, wanted.factors[name]) for name in equal]
+        candidates = [one for one in others if _alike(one.key.factors, want)]
+    found = [(one, judge(kind, wanted.factors, one.key.factors)) for one in candidates]
+    ranked = [
+        (("hit", "usable", "unknown").index(verdict), len(differs), one.digest.hex, one, differs)
+        for one, differs in found
+        if (verdict := verdict_of(differs)) != "miss"
+    ]
+    if not ranked:
+        return None
+    _, _, _, entry, differs = min(ranked, key=itemgetter(0, 1, 2))
+    return entry, differs
+
+
+def _alike(factors: Mapping[str, str], want: list[tuple[str, str]]) -> bool:
+    """Whether everything is equal that both state; what an entry leaves out is for the judge."""
+    return all(factors.get(name, value) == value for name, value in want)
+
+
+def _nearest(kind: EngineKind, wanted: EngineKey, others: list[Entry], count: int) -> tuple[Nearest, ...]:
+    """The closest entries: fewest blocking differences, then fewest at all."""
+    if count <= 0:
+        return ()
+    want = wanted.factors.items()
+    close = sorted(others, key=lambda one: (len(want ^ one.key.factors.items()), one.digest.hex))[: max(count * 4, 16)]
+    judged = [Nearest(entry=one, differs=judge(kind, wanted.factors, one.key.factors)) for one in close]
+    judged.sort(key=lambda one: (sum(item.blocks for item in one.differs), len(one.differs), one.entry.digest.hex))
+    return tuple(judged[:count])
+
+
+def _hints(others: list[Entry]) -> tuple[str, ...]:
+    return () if others else ("nothing is kept for this kind and model; builder cache list shows what there is",)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from builder.cache.cache import EngineCache
 from builder.cache.incoming import Incoming
+from builder.cache.judge import judge, verdict_of
 from builder.cache.kinds import engine_kind
 from builder.cache.locks import holding
 from builder.cache.parts import Part, Piece, needed
@@ -30,7 +31,7 @@ from builder.cache.statement import (
     read_envelope,
 )
 from builder.cache.trees import parse_manifest
-from builder.cache.values import Entry
+from builder.cache.values import Difference, EngineKey, Entry, Verdict
 from builder.errors import BadInput
 from builder.events import Reporter
 from builder.names import Digest
@@ -42,7 +43,7 @@ from builder.registry.threads import each
 from builder.registry.values import CHUNK, Repository
 from builder.store import CorruptBlob, disk_errors
 
-__all__ = ["Found", "Pulled", "find", "lacking", "pull"]
+__all__ = ["Found", "Pulled", "Suits", "find", "lacking", "pull", "suiting"]
 
 _STALE = 7 * 24 * 3600.0
 """Seconds after which parts of a pull that nobody went on with are cleared."""
@@ -127,6 +128,33 @@ def _envelope_of(repository: Repository, one: Listed) -> Digest:
     if manifest is None:
         raise MissingContent(f"{one.manifest} is listed and not there")
     return pointed_blobs(manifest)[0].digest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suits:
+    """An engine in a registry that is a hit or usable for what is wanted."""
+
+    found: Found
+    told: EngineStatement
+    verdict: Verdict
+    differs: tuple[Difference, ...]
+
+
+def suiting(found: Sequence[Found], wanted: EngineKey) -> tuple[Suits, ...]:
+    """Which engines suit a key, the best first: hits, then usable ones with the fewest differences.
+
+    Decided from the signed statements alone, by the rules that `EngineCache.lookup` goes by; nothing is fetched for it.
+    """
+    kind = engine_kind(wanted.kind)
+    suits = []
+    for one in found:
+        if one.told is None or (one.told.entry.key.kind, one.told.entry.key.model) != (wanted.kind, wanted.model):
+            continue
+        differs = judge(kind, wanted.factors, one.told.entry.key.factors)
+        verdict = verdict_of(differs)
+        if verdict in ("hit", "usable"):
+            suits.append(Suits(found=one, told=one.told, verdict=verdict, differs=differs))
+    return tuple(sorted(suits, key=lambda one: (one.verdict != "hit", len(one.differs), one.told.entry.digest.hex)))
 
 
 def lacking(cache: EngineCache, told: EngineStatement) -> tuple[Part, ...]:

@@ -25,6 +25,8 @@ FORMAT_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "torch-mega-cache": ("mega-cache",),
         "inductor": ("inductor",),
         "aotinductor": ("aotinductor",),
+        "vllm": ("vllm",),
+        "flashinfer": ("flashinfer",),
         "triton": ("triton-nvidia", "triton-amd", "triton-ascend"),
         "openvino-blob": ("openvino",),
         "jax-cache": ("jax-xla",),

@@ -18,8 +18,9 @@ __all__ = ["command"]
 def command(console: Console, path: Path, form: str | None) -> int:
     """What an engine says about itself, without loading it.
 
-    PATH is a file (TensorRT plan, NEFF, MXR, OM, mega-cache, .pt2, OpenVINO, JAX, ONNX, cubin …) or a folder of Triton
-    or Inductor. What its format has no word for is listed too: that must be stated when the engine is kept.
+    PATH is a file (TensorRT plan, NEFF, MXR, OM, mega-cache, .pt2, OpenVINO, JAX, ONNX, cubin …) or a folder of
+    Triton, Inductor, vLLM or FlashInfer. What its format has no word for is listed too: that must be stated when the
+    engine is kept.
     """
     from builder.cache.formats import read_engine
     from builder.cache.told import FORMAT_KINDS, told_factors

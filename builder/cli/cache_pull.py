@@ -62,6 +62,8 @@ def command(
     from builder.node import probe
     from builder.registry import find_image
     from builder.registry.dsse import read_key
+    from builder.registry.errors import MissingContent
+    from builder.store import CorruptBlob
 
     if not keys:
         raise BadInput(
@@ -95,7 +97,7 @@ def command(
             if verdict == "missing" and not dry_run:
                 done = pull(cache, repository, one.told, reporter=console)
                 verdict, told = "there" if done.kept else "pulled", {"parts": done.parts, "bytes": done.size}
-        except BadInput as error:
+        except (BadInput, CorruptBlob, MissingContent) as error:
             refused.append((one, f"{error.what}: {error.why}"))
             continue
         engines.append({**entry_document(one.told.entry), "verdict": verdict, "signers": list(one.signers), **told})

@@ -26,11 +26,17 @@ _ENGINE, _MODEL = "engine:", "model:"
 
 
 def with_engines(
-    content: bytes, engines: Sequence[Entry], *, node_class: str, model_names: Mapping[Digest, str] | None = None
+    content: bytes,
+    engines: Sequence[Entry],
+    *,
+    node_class: str,
+    model_names: Mapping[Digest, str] | None = None,
+    others: Sequence[bytes] = (),
 ) -> bytes:
     """A CycloneDX document with these engines of a node class and their models entered; the same bytes when they were.
 
-    `model_names` gives names to models, which are known by their digests otherwise.
+    `model_names` gives names to models, which are known by their digests otherwise. `others` are documents of the same
+    image whose engines are taken over: two who wrote at once each know only their own.
     """
     try:
         document: dict[str, Any] = json.loads(content)
@@ -45,6 +51,13 @@ def with_engines(
         number = known.setdefault(component["bom-ref"], len(components))
         components[number : number + 1] = [component]
 
+    for component in _engines_of(others):
+        if component["bom-ref"] not in known:
+            enter(component)
+            models = [_model_ref(item) for item in (component.get("pedigree") or {}).get("ancestors") or ()]
+            depends.setdefault(component["bom-ref"], set()).update(models)
+            if component["bom-ref"].startswith(_ENGINE):
+                depends.setdefault(root, set()).add(component["bom-ref"])
     names = model_names or {}
     for entry in sorted(engines, key=lambda entry: entry.digest.hex):
         model = _model(entry, names)
@@ -65,6 +78,21 @@ def with_engines(
     if changed["components"] == document.get("components"):
         return content
     return canonical_json({**changed, "version": int(document.get("version") or 1) + 1})
+
+
+def _engines_of(others: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The components of engines and models in other documents, models first: an engine refers to its model."""
+    found = {
+        str(component["bom-ref"]): dict(component)
+        for content in others
+        for component in json.loads(content).get("components") or ()
+        if str(component.get("bom-ref", "")).startswith((_ENGINE, _MODEL))
+    }
+    return [found[ref] for ref in sorted(found, reverse=True)]
+
+
+def _model_ref(ancestor: Mapping[str, Any]) -> str:
+    return f"{_MODEL}{ancestor['version']}"
 
 
 def _classes(component: Mapping[str, Any] | None) -> list[str]:
@@ -121,11 +149,12 @@ def enter_engines(
     version number is lower.
     """
     kinds: tuple[EvidenceKind, ...] = ("sbom",)
-    newest = _newest(evidence(repository, image, kinds=kinds))
-    if newest is None:
+    ours = _ours(evidence(repository, image, kinds=kinds))
+    if not ours:
         return None
-    content = with_engines(newest.content, engines, node_class=node_class, model_names=model_names)
-    if content == newest.content:
+    *others, newest = ours
+    content = with_engines(newest, engines, node_class=node_class, model_names=model_names, others=others)
+    if content == newest:
         return None
     subject = repository.manifest(image)
     if subject is None:
@@ -147,17 +176,12 @@ def enter_engines(
     return attach(repository, subject.descriptor, (document, signature))[0]
 
 
-def _newest(found: Sequence[Evidence]) -> Evidence | None:
-    """The document of this tool with the highest version; its root has a reference that others can depend on."""
-    best: tuple[int, str, Evidence] | None = None
+def _ours(found: Sequence[Evidence]) -> list[bytes]:
+    """The documents that this tool wrote, the highest version last."""
+    ranked = []
     for piece in found:
-        if piece.problem:
-            continue
-        document = json.loads(piece.content)
+        document = {} if piece.problem else json.loads(piece.content)
         tools = ((document.get("metadata") or {}).get("tools") or {}).get("components") or ()
-        if not any(tool.get("name") == "builder" for tool in tools):
-            continue
-        rank = (int(document.get("version") or 1), piece.digest.hex, piece)
-        if best is None or rank[:2] > best[:2]:
-            best = rank
-    return best[2] if best else None
+        if any(tool.get("name") == "builder" for tool in tools):
+            ranked.append((int(document.get("version") or 1), piece.digest.hex, piece.content))
+    return [content for _, _, content in sorted(ranked)]

@@ -55,7 +55,8 @@ def plan(cache: EngineCache, folder: Path, data: bytes, *, model: bytes = b"mode
     path = folder / f"{Digest.of(data + model).hex[:8]}.plan"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    key = engine_key(engine_kind("tensorrt"), model=Digest.of(model), properties={**TENSORRT, **properties}, node=NODE)
+    stated = {name.replace("_", "-"): value for name, value in properties.items()}
+    key = engine_key(engine_kind("tensorrt"), model=Digest.of(model), properties={**TENSORRT, **stated}, node=NODE)
     return cache.put(key, path)
 
 

@@ -104,6 +104,20 @@ def test_what_a_stranger_signed_is_refused_by_name(
     assert f"refused: tensorrt {entries[0].digest}: it is signed by none of the given keys" in text
 
 
+def test_a_damaged_engine_is_refused_and_the_others_go_on(
+    layout: Layout, entries: list[Entry], run_builder: RunBuilder
+) -> None:
+    model = str(Digest.of(b"model"))
+    assert run_builder("cache", "push", "oci:dist:1.0", *PUSH, "--model", model).returncode == 0
+    for path in (layout.path / "blobs" / "sha256").iterdir():
+        if path.read_bytes() == b"plan" * 1000:
+            path.chmod(0o644)
+            path.write_bytes(b"evil" * 1000)
+    found = document(run_builder("cache", "pull", "oci:dist:1.0", *PULL, "--json"), "cache-pull")
+    assert (found["verdict"], [one["kind"] for one in found["engines"]]) == ("pulled", ["triton-nvidia"])
+    assert [one["key"] for one in found["refused"]] == [str(entries[0].digest)]
+
+
 def test_pushing_again_is_there_and_changes_nothing(
     layout: Layout, entries: list[Entry], run_builder: RunBuilder
 ) -> None:

@@ -6,15 +6,16 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from builder.cache import EngineCache, Entry
+from builder.cache import EngineCache, Entry, engine_key, engine_kind
 from builder.cache.parts import LARGEST
-from builder.cache.pull import Found, find, lacking, pull
+from builder.cache.pull import Found, find, lacking, pull, suiting
 from builder.cache.push import NotForNode, differs_from_node, push
 from builder.cache.statement import ENGINE_TYPE, PAYLOAD_TYPE, engine_manifest, read_engine_statement
 from builder.errors import BadInput, OutsideFailed
@@ -27,9 +28,10 @@ from builder.registry.copy import copy
 from builder.registry.dsse import PublicKey, seal
 from builder.registry.errors import MissingContent
 from builder.registry.layout import Layout
-from builder.registry.values import BytesSource, Descriptor, Repository
-from builder.store import CorruptBlob
-from tests.cache.registry import NODE, image, kernels, plan, sign_pair
+from builder.registry.manifests import canonical_json
+from builder.registry.values import BlobSource, BytesSource, Descriptor, Repository
+from builder.store import CorruptBlob, NoRoom
+from tests.cache.registry import NODE, TENSORRT, image, kernels, plan, sign_pair
 
 QUIET = SilentReporter()
 
@@ -389,6 +391,113 @@ def test_left_overs_of_a_pull_nobody_went_on_with_are_cleared(
         os.utime(folder / name, (theirs.store.clock() - age,) * 2)
     pull(theirs, repository, one.told, reporter=QUIET)
     assert [path.name for path in folder.iterdir()] == ["young"]
+
+
+class Refusing:
+    """A repository that takes some blobs and then breaks for good."""
+
+    def __init__(self, inner: Layout, takes: int) -> None:
+        self.inner = inner
+        self.left = takes
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def put_blob(self, descriptor: Descriptor, source: BlobSource, *, mount_from: str | None = None) -> bool:
+        self.left -= 1
+        if self.left < 0:
+            raise OutsideFailed("the connection broke")
+        return self.inner.put_blob(descriptor, source, mount_from=mount_from)
+
+
+def test_a_broken_push_goes_on_where_it_was(ours: EngineCache, tmp_path: Path) -> None:
+    repository = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(repository)
+    files = {f"{number}.cubin": noise(1 << 20, number) for number in range(8)}
+    entry = kernels(ours, tmp_path / "triton", files)
+    refusing = Refusing(repository, takes=5)
+    with pytest.raises(OutsideFailed, match="broke"):
+        push(ours, [entry], refusing, made, image_name="app", node=NODE, key=private, reporter=QUIET)  # type: ignore[arg-type]  # a Layout but for one method
+    assert find(repository, made, node=NODE, keys=[public]) == ()
+    done = push(ours, [entry], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    assert done.sent_bytes < 5 << 20
+    ok(find(repository, made, node=NODE, keys=[public]))
+
+
+def test_two_who_pull_at_once_fetch_once(ours: EngineCache, tmp_path: Path) -> None:
+    repository = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(repository)
+    files = {f"{number}.cubin": noise(1 << 20, number) for number in range(8)}
+    entry = kernels(ours, tmp_path / "triton", files)
+    push(ours, [entry], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    [one] = ok(find(repository, made, node=NODE, keys=[public]))
+    told = one.told
+    assert told is not None
+    with ThreadPoolExecutor(4) as pool:
+        done = list(
+            pool.map(lambda _: pull(EngineCache(tmp_path / "theirs"), repository, told, reporter=QUIET), range(4))
+        )
+    assert sum(each.parts for each in done) == len(told.parts)
+    assert sorted(each.kept for each in done) == [False, True, True, True]
+
+
+def test_a_full_disk_leaves_the_cache_as_it_was(ours: EngineCache, full_disk: Path, tmp_path: Path) -> None:
+    repository = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(repository)
+    entry = plan(ours, tmp_path / "plans", os.urandom(6 << 20))
+    push(ours, [entry], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    [one] = ok(find(repository, made, node=NODE, keys=[public]))
+    assert one.told is not None
+    small = EngineCache(full_disk / "cache")
+    with pytest.raises(NoRoom):
+        pull(small, repository, one.told, reporter=QUIET)
+    assert list(small.entries()) == []
+    assert small.lookup(entry.key).verdict == "miss"
+
+
+# --- deciding before anything is fetched
+
+
+def test_what_suits_is_decided_from_the_statements_alone(ours: EngineCache, tmp_path: Path) -> None:
+    repository = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(repository)
+    old = plan(ours, tmp_path / "plans", b"old" * 50, tensorrt="10.8.0.43")
+    other = plan(ours, tmp_path / "plans", b"other" * 50, driver_branch="550")
+    push(ours, [old, other], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    reading = Breaking(repository, after=1 << 30)
+    found = find(reading, made, node=NODE, keys=[public])  # type: ignore[arg-type]  # a Layout but for one method
+    reading.read.clear()
+    wanted = engine_key(engine_kind("tensorrt"), model=Digest.of(b"model"), properties=TENSORRT, node=NODE)
+    [best] = suiting(found, wanted)
+    assert (best.told.entry, best.verdict) == (other, "usable")
+    assert [one.name for one in best.differs] == ["driver-branch"]
+    assert suiting(found, old.key)[0].verdict == "hit"
+    assert reading.read == []
+
+
+def test_a_statement_of_a_newer_tool_is_named(ours: EngineCache, tmp_path: Path) -> None:
+    repository = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(repository)
+    entry = plan(ours, tmp_path / "plans", b"plan" * 50)
+    push(ours, [entry], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    [true] = ok(find(repository, made, node=NODE, keys=[public]))
+    assert true.told is not None
+    value = json.loads(true.told.payload("app"))
+    value["predicate"]["entry"]["schema"] = "builder/engine-entry/9"
+    envelope = seal(canonical_json(value), PAYLOAD_TYPE, private)
+    blob = Descriptor(media_type="x/y", digest=Digest.of(envelope), size=len(envelope))
+    repository.put_blob(blob, BytesSource(envelope))
+    subject = repository.manifest(made)
+    assert subject is not None
+    repository.put_referrers([engine_manifest(true.told, envelope, subject.descriptor)])
+    problems = sorted(one.problem for one in find(repository, made, node=NODE, keys=[public]))
+    assert problems[0] == ""
+    assert "another version of this tool" in problems[1]
 
 
 # --- going along with the image

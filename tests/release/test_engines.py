@@ -115,6 +115,27 @@ def test_the_changed_bill_is_attached_signed_and_verifies(
     assert enter_engines(target, made.digest, engines, node_class="h100-test", key=private) is None
 
 
+def test_two_who_enter_at_once_lose_nothing(engines: list[Entry], tmp_path: Path) -> None:
+    private, _ = sign_pair(tmp_path / "keys")
+    layout = Layout(tmp_path / "layout")
+    made = whole(layout)
+    first, second = (with_engines(bill(made.digest), [one], node_class="h100-test") for one in engines)
+    draft = sbom_draft(samples.lock(), image=made.digest, name="demo", version="1", licences={})
+    attach(layout, made.descriptor, [replace(draft, content=first), replace(draft, content=second)])
+    cache = EngineCache(tmp_path / "more")
+    third = plan(cache, tmp_path / "plans", b"third plan", model=b"mistral")
+    enter_engines(layout, made.digest, [third], node_class="h100-test", key=private)
+    bills = [json.loads(piece.content) for piece in evidence(layout, made.digest) if piece.kind == "sbom"]
+    newest = max(bills, key=lambda value: int(value["version"]))
+    assert newest["version"] == 3
+    refs = {component["bom-ref"] for component in newest["components"]}
+    assert {f"engine:{entry.digest}" for entry in (*engines, third)} <= refs
+    problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(newest))
+    assert problem is None, problem
+    listed = {ref for item in newest["dependencies"] for ref in (item["ref"], *item["dependsOn"])}
+    assert listed <= refs | {newest["metadata"]["component"]["bom-ref"]}
+
+
 def test_an_image_without_a_bill_gets_none(engines: list[Entry], tmp_path: Path) -> None:
     private, _ = sign_pair(tmp_path / "keys")
     layout = Layout(tmp_path / "layout")

@@ -12,6 +12,7 @@ from builder.audit.offload import BUNDLE_MAGIC, COMPRESSED_MAGICS
 from builder.audit.tables import load_tables
 from builder.cache.formats.amd import read_code_object, read_mxr
 from builder.cache.formats.ascend import OM_MAGIC, read_om
+from builder.cache.formats.folders import FACTORS, OPS, read_flashinfer, read_vllm
 from builder.cache.formats.jax import cache_name, read_jax
 from builder.cache.formats.neuron import read_neff
 from builder.cache.formats.nvidia import PLAN_MAGIC, read_device_object, read_plan, read_rtx_engine, wrapped_plan
@@ -60,6 +61,8 @@ FILE_FORMATS: Mapping[str, Callable[[Blob], Header]] = {
 TREE_FORMATS: Mapping[str, Callable[[Mapping[str, Blob]], Header]] = {
     "triton": lambda tree: read_triton(tree, _machines()),
     "inductor": read_inductor,
+    "vllm": lambda tree: read_vllm(tree, _machines()),
+    "flashinfer": read_flashinfer,
 }
 """Format of a folder to what reads it."""
 
@@ -134,7 +137,7 @@ def tree_of(folder: Path) -> dict[str, Blob]:
 
 
 def read_engine(path: Path, *, format: str | None = None) -> Header:  # noqa: A002 - the word of the domain
-    """What an engine on disk says about itself: a file, or a folder of Triton or Inductor."""
+    """What an engine on disk says about itself: a file, or a compiler's cache folder."""
     if not path.is_dir():
         return read_file(Blob.of_file(path), format=format)
     tree = tree_of(path)
@@ -144,7 +147,7 @@ def read_engine(path: Path, *, format: str | None = None) -> Header:  # noqa: A0
     if name is None:
         raise UnknownFormat(
             f"{path.name} is of no engine format known here",
-            why="it has neither graphs of Inductor nor kernels of Triton in it",
+            why="no graph of Inductor, kernel of Triton, factors of vLLM or operator of FlashInfer is in it",
             fix=f"name its format if it is one of {', '.join(sorted(TREE_FORMATS))}",
             where=where_path(path),
         )
@@ -153,6 +156,10 @@ def read_engine(path: Path, *, format: str | None = None) -> Header:  # noqa: A0
 
 def _tree_format(tree: Mapping[str, Blob]) -> str | None:
     parts = {part for path in tree for part in PurePosixPath(path).parts[:-1]}
+    if any(PurePosixPath(path).name == FACTORS for path in tree):
+        return "vllm"
+    if OPS in parts:
+        return "flashinfer"
     if parts & {"fxgraph", "aotautograd"}:
         return "inductor"
     kernels = (blob for path, blob in sorted(tree.items()) if path.endswith(".json") and "__grp__" not in path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 
 from builder.audit.tables import load_tables
 from builder.cache.formats import Blob, BrokenEngine, UnknownFormat, format_of, read_engine, read_file
+from builder.cache.formats.folders import FACTORS, read_flashinfer, read_vllm
 from builder.cache.formats.neuron import check_neff, missing_features, parse_neff
 from builder.cache.formats.nvidia import capabilities
 from builder.cache.formats.pickles import read_pickle
 from builder.cache.formats.torch import artifacts, read_inductor
 from builder.cache.formats.triton import read_triton
 from builder.cache.formats.values import Header
+from tests.audit.make import fatbin
 from tests.cache.formats import samples
 
 
@@ -323,6 +326,52 @@ def test_a_triton_kernel_that_is_not_for_its_target_is_refused() -> None:
 def test_other_backends_of_triton_are_told_by_their_own_words() -> None:
     header = read_triton(tree(samples.triton(backend="npu", arch="Ascend910B1", binary=b"")), {})
     assert header.properties["soc"] == header.properties["target"] == "Ascend910B1"
+
+
+SYSTEM = {"device": {"name": "NVIDIA H100 80GB HBM3"}, "version": {"triton": "ab12", "cuda": "12.8"}, "hash": "00"}
+
+
+def test_vllms_cache_tells_ranks_device_and_toolkit() -> None:
+    factors = json.dumps({"env": {"HOME": "x"}, "compiler": {"inductor": [SYSTEM, "torch"]}, "config": {}}).encode()
+    files = {f"torch_compile_cache/0a1b2c3d4e/rank_{rank}_0/backbone/{FACTORS}": factors for rank in (0, 1)}
+    header = read_vllm(tree(files), {})
+    assert header.properties == {
+        "ranks": "2",
+        "hashes": "0a1b2c3d4e",
+        "device": "NVIDIA H100 80GB HBM3",
+        "toolkit": "12.8",
+    }
+    assert header.unknown.keys() == {"vllm", "torch", "target"}
+    inside = "torch_compile_cache/0a1b2c3d4e/rank_0_0/triton_cache"
+    kernels = {f"{inside}/{path}": data for path, data in samples.triton().items()}
+    assert read_vllm(tree(files | kernels), {}).properties["target"] == "sm_120"
+    with pytest.raises(BrokenEngine, match="the folder"):
+        read_vllm(tree({FACTORS: b"{}"}), {})
+    with pytest.raises(BrokenEngine, match="rank_0_0"):
+        read_vllm(tree({f"h/rank_0_0/{FACTORS}": b"{"}), {})
+
+
+def test_flashinfers_cache_covers_what_every_library_in_it_covers() -> None:
+    def library(*targets: str) -> bytes:
+        return b"\x7fELF" + bytes(5000) + fatbin(*targets) + bytes(300) + fatbin(targets[0])
+
+    files = {
+        "0.6.1/90a_100a/cached_ops/norm/norm.so": library("sm_90", "sm_100", "compute_100"),
+        "0.6.1/90a_100a/cached_ops/rope/rope.so": library("sm_100", "sm_120", "compute_100"),
+        "0.6.1/90a_100a/cached_ops/rope/rope.ninja": b"text",
+    }
+    header = read_flashinfer(tree(files))
+    assert header.properties == {
+        "operators": "2",
+        "compute-capability": "10.0",
+        "ptx": "10.0",
+        "flashinfer": "0.6.1",
+    }
+    apart = read_flashinfer(tree({"a.so": library("sm_90"), "b.so": library("sm_80")}))
+    assert "compute-capability" not in apart.properties
+    assert "covered by every library" in apart.unknown["compute-capability"]
+    with pytest.raises(BrokenEngine, match="the folder"):
+        read_flashinfer(tree({"0.6.1/90a/cached_ops/x/x.so": b"\x7fELF" + bytes(100)}))
 
 
 def test_an_engine_on_disk_is_found_by_what_it_is(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builder.audit.fatbin import FATBIN_MAGIC
 from builder.cache.formats import FILE_FORMATS, Blob, BrokenEngine
+from builder.cache.formats.folders import FACTORS, library_targets, read_flashinfer, read_vllm
 from builder.cache.formats.torch import read_inductor
 from builder.cache.formats.triton import read_triton
 from tests.cache.formats import samples
@@ -98,8 +100,20 @@ def test_noise_in_a_folder_is_read_or_named(content: bytes, place: str) -> None:
     blobs = {place: Blob.of_bytes(content, place)}
     with pytest.raises(BrokenEngine):
         read_triton(blobs, {})
+    with pytest.raises(BrokenEngine):
+        read_flashinfer({**blobs, "0.6/90a/cached_ops/k/k.so": blobs[place]})
+    with suppress(BrokenEngine):
+        assert read_vllm({f"h/rank_0_0/{FACTORS}": blobs[place]}, {}).properties["ranks"] == "1"
     with suppress(BrokenEngine):  # one opcode, STOP, is a graph that says nothing
         assert read_inductor(blobs).properties == {"artifacts": "fxgraph:1"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(st.one_of(st.binary(max_size=60), st.just(FATBIN_MAGIC)), max_size=12))
+def test_magics_in_a_library_that_lead_nowhere_are_passed_over(pieces: list[bytes]) -> None:
+    data = b"\x7fELF" + b"".join(pieces)
+    code, ptx = library_targets(Blob.of_bytes(data))
+    assert all("." in one for one in code | ptx)
 
 
 @pytest.mark.parametrize(

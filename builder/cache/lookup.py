@@ -37,12 +37,16 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
             verdict="unknown", wanted=wanted, missing=missing, hints=("name the model: its digest, or its files",)
         )
     others = store.entries_of(wanted.kind, wanted.model)
-    best = _best(kind, wanted, others)
-    if best is not None:
+    while (best := _best(kind, wanted, others)) is not None:
         entry, differs = best
+        there = _readable(store, entry)
+        if there is None:
+            others = [one for one in others if one.digest != entry.digest]
+            continue
         if verdict_of(differs) != "unknown":
-            store.touch(entry)
-            return Lookup(verdict=verdict_of(differs), wanted=wanted, entry=entry, differs=differs)
+            store.touch(there)
+            return Lookup(verdict=verdict_of(differs), wanted=wanted, entry=there, differs=differs)
+        break
     near = _nearest(kind, wanted, others, nearest)
     if best is not None:
         entry, differs = best
@@ -63,6 +67,14 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
         failure=None if missing else store.failure(wanted.digest),
         hints=_hints(others),
     )
+
+
+def _readable(store: EngineStore, entry: Entry) -> Entry | None:
+    """The entry as it is now; None when it was removed or damaged since it was read."""
+    try:
+        return store.entry(entry.digest)
+    except BadInput:
+        return None
 
 
 def _open(missing: tuple[str, ...], differs: tuple[Difference, ...]) -> tuple[str, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from operator import itemgetter
 
-from builder.cache.judge import judge, verdict_of
+from builder.cache.judge import judge, sieve, verdict_of
 from builder.cache.keys import missing_factors
 from builder.cache.kinds import EngineKind
 from builder.cache.store import EngineStore
@@ -83,18 +82,8 @@ def _open(missing: tuple[str, ...], differs: tuple[Difference, ...]) -> tuple[st
 
 def _best(kind: EngineKind, wanted: EngineKey, others: list[Entry]) -> tuple[Entry, tuple[Difference, ...]] | None:
     """The entry that suits best: a hit, else usable with the fewest differences, else one that may fit."""
-    equal = tuple(
-        one.name
-        for one in kind.properties.values()
-        if one.decides and one.rule == "equal" and one.name in wanted.factors
-    )
-    if not others or not equal:
-        candidates = others
-    else:
-        # most entries of a model differ in something that must be equal: sorted out before they are judged
-        want = [(name, wanted.factors[name]) for name in equal]
-        candidates = [one for one in others if _alike(one.key.factors, want)]
-    found = [(one, judge(kind, wanted.factors, one.key.factors)) for one in candidates]
+    may_suit = sieve(kind, wanted.factors)
+    found = [(one, judge(kind, wanted.factors, one.key.factors)) for one in others if may_suit(one.key.factors)]
     ranked = [
         (("hit", "usable", "unknown").index(verdict), len(differs), one.digest.hex, one, differs)
         for one, differs in found
@@ -106,17 +95,12 @@ def _best(kind: EngineKind, wanted: EngineKey, others: list[Entry]) -> tuple[Ent
     return entry, differs
 
 
-def _alike(factors: Mapping[str, str], want: list[tuple[str, str]]) -> bool:
-    """Whether everything is equal that both state; what an entry leaves out is for the judge."""
-    return all(factors.get(name, value) == value for name, value in want)
-
-
 def _nearest(kind: EngineKind, wanted: EngineKey, others: list[Entry], count: int) -> tuple[Nearest, ...]:
     """The closest entries: fewest blocking differences, then fewest at all."""
     if count <= 0:
         return ()
     want = wanted.factors.items()
-    close = sorted(others, key=lambda one: (len(want ^ one.key.factors.items()), one.digest.hex))[: max(count * 4, 16)]
+    close = sorted(others, key=lambda one: (len(want ^ one.key.factors.items()), one.digest.hex))[: count * 2]
     judged = [Nearest(entry=one, differs=judge(kind, wanted.factors, one.key.factors)) for one in close]
     judged.sort(key=lambda one: (sum(item.blocks for item in one.differs), len(one.differs), one.entry.digest.hex))
     return tuple(judged[:count])

@@ -1,6 +1,7 @@
 """The engine cache beside diskcache, `cp -r` with sha256sum, and the start of a usual command line library.
 
-    python bench/cache.py [--entries N] [--lookups N] [--tree-mb N] [--rounds N] [--folder DIR] [--write]
+    python bench/cache.py [--entries N] [--lookups N] [--tree-mb N] [--rounds N] [--folder DIR] [--tree-folder DIR]
+                            [--write]
 
 - lookups in a cache of 100,000 engines: those kept, those that are usable, and misses with their nearest engines;
   beside `diskcache`, which keeps the same documents under the same keys in the same run
@@ -184,15 +185,19 @@ def main() -> int:
     parser.add_argument("--tree-mb", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--folder", type=Path, default=None, help="where to work [default: a temporary folder]")
+    parser.add_argument(
+        "--tree-folder", type=Path, default=None, help="where to keep the large folder [default: --folder]"
+    )
     parser.add_argument("--write", action="store_true", help="put the figures into docs/benchmarks.md")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+    place = options.tree_folder or options.folder
+    with tempfile.TemporaryDirectory(dir=options.folder) as name, tempfile.TemporaryDirectory(dir=place) as large:
         folder = Path(name)
         rows = lookups(folder, options.entries, options.lookups)
         lookup, typer = command(folder, options.rounds)
         shutil.rmtree(folder / "ours")
         shutil.rmtree(folder / "peer")
-        ours, durable, peer = tree(folder, options.tree_mb, 3)
+        ours, durable, peer = tree(Path(large), options.tree_mb, 3)
     load, copying = os.getloadavg()[0], "`cp -r` and `sha256sum`, not flushed"
     lines = [
         f"{conditions()}; load {load:.1f}.",

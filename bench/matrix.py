@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import os
 import shutil
 import tempfile
 import time
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     root = resources.matrices_dir()
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = read_all(root)
@@ -147,7 +149,7 @@ def main() -> None:
     sets = sum(len(table.rows) for table in load_tables(root).backend(LARGEST).of_kind("set"))
     sizes = f"{rows} rows in all, {sets} sets of {LARGEST}; the larger tables have {grown_rows} rows, {10 * sets} sets"
     lines = [
-        f"{conditions()}; processor time, best of {options.rounds} rounds; {sizes}.",
+        f"{conditions()}; processor time, best of {options.rounds} rounds, load {load:.0f}; {sizes}.",
         "",
         "| what | ms | target | ms with ten times the sets |",
         "| --- | ---: | ---: | ---: |",

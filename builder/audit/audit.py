@@ -33,7 +33,7 @@ from builder.audit.policy import (
     load_audit_policy,
     waived_between,
 )
-from builder.audit.tables import Tables, load_tables, load_translations
+from builder.audit.tables import Tables, load_mends, load_tables, load_translations
 from builder.audit.values import AuditReport, Finding, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
 from builder.errors import BadInput, did_you_mean, where_path
@@ -77,7 +77,7 @@ class Rules:
     @property
     def version(self) -> str:
         """Names tables and code together, e.g. `5.1-3f2a9c0b1d2e`; goes into reports."""
-        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}".encode())
+        hasher = hashlib.sha256(f"{self.tables.digest}{self.policy.digest}{self.packages!r}{load_mends()!r}".encode())
         return f"{SCAN_VERSION}.{RULES_VERSION}-{hasher.hexdigest()[:12]}"
 
     def published_for(self, name: str) -> str | None:
@@ -104,8 +104,11 @@ def audit_wheel(
     exceptions: Iterable[AuditException] = (),
     translations: Iterable[str] = (),
     today: date | None = None,
+    record: bool = False,
 ) -> TargetAudit:
     """Audit one wheel file. `environment` is the target's marker environment (`builder.audit.environment`).
+
+    `record` holds every member's hash against RECORD too, which reads the wheel twice.
 
     `digest` is the file's, when the caller knows it (a store's blob); it is computed otherwise.
     Raises `BadInput` when the file is no wheel at all; damage that still lets it be read is a finding.
@@ -113,6 +116,8 @@ def audit_wheel(
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
     facts = rules.scanner.facts(path, filename, digest=digest, store=store)
+    if record:
+        facts = rules.scanner.recorded(facts, path, digest=digest, store=store)
     return judged_facts(
         facts,
         digest,
@@ -158,6 +163,7 @@ def audit_wheels(
     exceptions: Iterable[AuditException] = (),
     translations: Iterable[str] = (),
     today: date | None = None,
+    record: bool = False,
 ) -> AuditReport:
     """Audit wheels on their own, as if each were locked alone; in the order given: (path, wheel file name)."""
     found = tuple(wheels)
@@ -178,6 +184,7 @@ def audit_wheels(
             exceptions=waived,
             translations=declared,
             today=today,
+            record=record,
         )
         advance(path.stat().st_size)
         return audit
@@ -234,6 +241,7 @@ def audit_lock(
     translations: Iterable[str] = (),
     today: date | None = None,
     all_chains: bool = False,
+    record: bool = False,
 ) -> AuditReport:
     """Audit every wheel of a lock, and what shows only between them. `files` maps wheel file names to paths
     (`Wheelhouse.files`).
@@ -252,6 +260,8 @@ def audit_lock(
     def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
         path = files[package.file]
         facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
+        if record:
+            facts = rules.scanner.recorded(facts, path, digest=package.sha256, store=store)
         claims = claims_of(
             facts, tables=rules.tables, packages=rules.packages, environment=environment, provided=provided
         )

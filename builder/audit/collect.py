@@ -19,8 +19,9 @@ from builder.audit.nested import (
     inner_files,
     text_payloads,
 )
-from builder.audit.payloads import DECODER_WORDS, python_payloads
+from builder.audit.payloads import python_payloads
 from builder.audit.python_source import PythonScanner
+from builder.audit.python_tree import PythonTree
 from builder.audit.scan import ElfScanner, Inner, device_target
 from builder.audit.tables import Tables
 
@@ -119,7 +120,8 @@ class Collector:
         code = data
         if file.name.endswith(".pth"):  # lines that begin with import run when Python starts (site module)
             code = b"\n".join(line for line in data.splitlines() if line.startswith((b"import ", b"import\t")))
-        self.python += self._python.uses(file.name, code)
+        tree = PythonTree(code)
+        self.python += self._python.uses(file.name, code, tree)
         if MARK in file.name:
             return
         if data.startswith(b"#!") and (b"\0" in data or has_archive_behind(data)):
@@ -130,9 +132,8 @@ class Collector:
             return
         for payload in text_payloads(file.name, data):
             self.look(payload)
-        if any(word in data for word in DECODER_WORDS):
-            for number, found in enumerate(python_payloads(data)):
-                self._payload(f"{file.name}{MARK}line-{found.line}.{number}", found.data)
+        for number, found in enumerate(python_payloads(code, tree)):
+            self._payload(f"{file.name}{MARK}line-{found.line}.{number}", found.data)
 
     def _payload(self, name: str, data: bytes) -> None:
         """Bytes that a source spells out: a library, something packed, or more source."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import product
+
+from builder.audit.python_tree import PythonTree
 
 __all__ = ["UNKNOWN", "Folder"]
 
@@ -19,6 +22,18 @@ UNKNOWN = "\0"
 _MOST = 64
 _DEEP = 12
 _LONGEST = 400
+_BINDERS: tuple[type[ast.AST], ...] = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.NamedExpr,
+    ast.For,
+    ast.AsyncFor,
+    ast.comprehension,
+    ast.Call,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+)
 _PRINTF = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[sdirf]")
 _FIELD = re.compile(r"\{[^{}]*\}")
 _KEEP = frozenset({"str", "Path", "PurePath", "fspath", "expanduser", "expandvars", "abspath", "realpath", "encode",
@@ -29,24 +44,30 @@ _KEEP = frozenset({"str", "Path", "PurePath", "fspath", "expanduser", "expandvar
 class Folder:
     """Values of the names of one file."""
 
-    def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        self._bound: dict[str, list[ast.expr]] = {}
-        for node in nodes:
-            for target, value in _bindings(node):
-                self._bound.setdefault(target, []).append(value)
+    def __init__(self, tree: PythonTree) -> None:
+        self._tree = tree
+
+    @cached_property
+    def _bound(self) -> dict[str, list[ast.expr]]:
+        found: dict[str, list[ast.expr]] = {}
+        for kind in _BINDERS:
+            for node in self._tree.all(kind):
+                for target, value in _bindings(node):
+                    found.setdefault(target, []).append(value)
+        return found
 
     def strings(self, node: ast.expr) -> tuple[str, ...]:
         """Possible values, with `UNKNOWN` for parts; one lone `UNKNOWN` when nothing is known."""
         return tuple(dict.fromkeys(self._fold(node, _DEEP, frozenset())))[:_MOST]
 
-    def _fold(self, node: ast.AST, depth: int, seen: frozenset[str]) -> Iterator[str]:
+    def _fold(self, node: ast.AST, depth: int, seen: frozenset[int]) -> Iterator[str]:
         found = self._parts(node, depth - 1, seen) if depth > 0 else iter((UNKNOWN,))
         for number, value in enumerate(found):
             if number >= _MOST:
                 return
             yield value[:_LONGEST]
 
-    def _parts(self, node: ast.AST, depth: int, seen: frozenset[str]) -> Iterator[str]:
+    def _parts(self, node: ast.AST, depth: int, seen: frozenset[int]) -> Iterator[str]:
         if isinstance(node, ast.Constant):
             constant = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
             yield UNKNOWN if constant is None or constant is ... else str(constant)
@@ -77,15 +98,19 @@ class Folder:
         else:
             yield UNKNOWN
 
-    def _named(self, node: ast.Name | ast.Attribute, depth: int, seen: frozenset[str]) -> Iterator[str]:
+    def _named(self, node: ast.Name | ast.Attribute, depth: int, seen: frozenset[int]) -> Iterator[str]:
         name = _spelled(node)
-        values = self._bound.get(name, ())
-        if not values or name in seen:
-            yield UNKNOWN
-        for value in values[:_MOST] if name not in seen else ():
-            yield from self._fold(value, depth, seen | {name})
+        yield from self._any(self._bound.get(name, ()), depth, seen)
 
-    def _operation(self, node: ast.BinOp, depth: int, seen: frozenset[str]) -> Iterator[str]:
+    def _any(self, values: Sequence[ast.expr], depth: int, seen: frozenset[int]) -> Iterator[str]:
+        """What any of these expressions can be, without those that are being looked at: `name = f(name)`."""
+        open_values = [value for value in values[:_MOST] if id(value) not in seen]
+        if not open_values:
+            yield UNKNOWN
+        for value in open_values:
+            yield from self._fold(value, depth, seen | {id(value)})
+
+    def _operation(self, node: ast.BinOp, depth: int, seen: frozenset[int]) -> Iterator[str]:
         left = list(self._fold(node.left, depth, seen))
         if isinstance(node.op, (ast.Add, ast.Div)):
             right = list(self._fold(node.right, depth, seen))
@@ -99,11 +124,13 @@ class Folder:
         else:
             yield UNKNOWN
 
-    def _call(self, node: ast.Call, depth: int, seen: frozenset[str]) -> Iterator[str]:
+    def _call(self, node: ast.Call, depth: int, seen: frozenset[int]) -> Iterator[str]:
         function, arguments = node.func, node.args
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name == "join" and isinstance(function, ast.Attribute):
             yield from self._join(function.value, arguments, depth, seen)
+        elif name == "join":  # from os.path import join
+            yield from _joined("/", [list(self._fold(item, depth, seen)) for item in arguments])
         elif name == "joinpath" and isinstance(function, ast.Attribute):
             yield from _joined("/", [list(self._fold(item, depth, seen)) for item in (function.value, *arguments)])
         elif name == "format" and isinstance(function, ast.Attribute):
@@ -121,9 +148,9 @@ class Folder:
                 inner = function.value
             yield from self._fold(inner, depth, seen) if inner is not None else (UNKNOWN,)
         else:
-            yield UNKNOWN
+            yield from self._any(self._tree.returned.get(name, ()), depth, seen)
 
-    def _join(self, separator: ast.expr, arguments: list[ast.expr], depth: int, seen: frozenset[str]) -> Iterator[str]:
+    def _join(self, separator: ast.expr, arguments: list[ast.expr], depth: int, seen: frozenset[int]) -> Iterator[str]:
         if isinstance(separator, ast.Constant) and isinstance(separator.value, (str, bytes)):
             between = separator.value if isinstance(separator.value, str) else separator.value.decode("latin-1")
             items = arguments[0].elts if arguments and isinstance(arguments[0], (ast.List, ast.Tuple)) else None
@@ -135,7 +162,7 @@ class Folder:
             yield from _joined("/", [list(self._fold(item, depth, seen)) for item in arguments])
 
     def _filled(
-        self, texts: list[str], place: re.Pattern[str], given: list[ast.expr], depth: int, seen: frozenset[str]
+        self, texts: list[str], place: re.Pattern[str], given: list[ast.expr], depth: int, seen: frozenset[int]
     ) -> Iterator[str]:
         """`texts` with their places filled by the given values in order, whatever the places say."""
         values = [list(self._fold(item, depth, seen)) for item in given]

@@ -16,11 +16,10 @@ from builder.audit.tables import Tables
 __all__ = ["NameSigns", "native_names"]
 
 _NAME = re.compile(r"(?:[^\s\"'<>|;]*/)?lib[\w.+-]*?\.so(?:\.[\w.%]*)?")
-_WORD = re.compile(r"lib[\w+-]+\.so(?:\.\d+)*")
+_WORD = re.compile(r"lib(?:(?!lib)[\w+-])+\.so(?:\.\d+)*")
 _PART = re.compile(r"\.so(?:\.[\w.%]*)?|[^\s\"']*%[\d.*]*[sdiu][^\s\"']*\.so(?:\.[\w.%]*)?")
 """A piece of a name: the ending alone, or a pattern for printf."""
 _BETWEEN = re.compile(r"[:;,]")
-_MERGED_NAME = re.compile(r"lib[\w+-]+?\.so(?:\.\d+)*")
 _TALK = " \"'`()<>=,;!?"
 _SHOWN = 4
 
@@ -64,7 +63,7 @@ def native_names(strings: Iterable[tuple[str, int]], tables: Tables, *, merged: 
                 place += len(piece) + 1
             continue
         if merged:
-            for match in _MERGED_NAME.finditer(text):
+            for match in _WORD.finditer(text):
                 around = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
                 if _is_known(match[0], tables) and not any(side and side in _TALK for side in around):
                     opened.setdefault(match[0], DlopenName(name=match[0], offset=offset + match.start()))

@@ -136,7 +136,7 @@ def inner_files(name: str, data: bytes, kind: str) -> Iterator[MemoryFile]:
                 raise BadArchive(f"{inner} is larger than {_INNER_LIMIT} bytes and was cut off there")
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise BadArchive(str(error)) from error
-    except (zstandard.ZstdError, InflateError, igzip.BadGzipFile, struct.error, OverflowError) as error:
+    except (zstandard.ZstdError, InflateError, igzip.BadGzipFile, struct.error, ValueError, OverflowError) as error:
         raise BadArchive(str(error)) from error
     except (NotImplementedError, RuntimeError) as error:  # zipfile, for methods it lacks and for encrypted members
         raise BadArchive(str(error)) from error
@@ -157,7 +157,7 @@ def _zip(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _unpacked(data: IO[bytes], kind: str) -> Iterator[tuple[str, bytes]]:
     """The files of a tar, or the one file that was compressed."""
-    plain = io.BufferedReader(_Forwards(_opened(data, kind)), _HEAD)
+    plain = io.BufferedReader(_Forwards(_opened(data, kind)), 1 << 16)
     head = plain.peek(_HEAD)[:_HEAD]
     if not head:
         raise BadArchive("it breaks off before its first block")

@@ -9,13 +9,14 @@ import ast
 import base64
 import binascii
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["DECODER_WORDS", "Payload", "python_payloads"]
+from builder.audit.python_tree import PythonTree
 
-DECODER_WORDS = (
+__all__ = ["Payload", "python_payloads"]
+
+_DECODERS = (
     b"b64decode",
     b"b85decode",
     b"a85decode",
@@ -30,6 +31,7 @@ DECODER_WORDS = (
 )
 _LEAST = 48
 """Shorter texts hold no program worth a look."""
+_LONG = re.compile(rb"[^\s\"']{%d}" % _LEAST)
 _BLANKS = re.compile(rb"\s+")
 _HEX = re.compile(rb"[0-9a-fA-F]+")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]+={0,2}")
@@ -62,16 +64,12 @@ def _base32(text: bytes) -> bytes | None:
 _WAYS: tuple[Callable[[bytes], bytes | None], ...] = (_hex, _base32, _base64, base64.b85decode, base64.a85decode)
 
 
-def python_payloads(source: bytes) -> Iterator[Payload]:
+def python_payloads(source: bytes, tree: PythonTree) -> Iterator[Payload]:
     """What the long constants of a source decode to, each way that fits, and long byte strings as they are."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if not any(word in source for word in _DECODERS) or not _LONG.search(source):
         return
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, (str, bytes)) or len(node.value) < _LEAST:
+    for node in tree.all(ast.Constant):
+        if not isinstance(node.value, (str, bytes)) or len(node.value) < _LEAST:
             continue
         if isinstance(node.value, bytes):
             yield Payload(node.lineno, node.value)

@@ -20,7 +20,7 @@ from builder.audit.facts import WheelFacts
 from builder.audit.judge import TOKENS, Claim
 from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
-from builder.audit.tables import library_stem, load_contents
+from builder.audit.tables import library_stem, load_contents, load_mends
 from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
 from builder.project.exceptions import AuditException, parse_exceptions
@@ -173,10 +173,20 @@ def _foreign(
                 path=group[0].path,
                 evidence=_evidence(group),
                 chain=chain,
-                fix=policy.fixes[token].format(name=facts.name, backend=backend, other=other) if decided else "",
+                fix=_mend(facts, token, backend, other, policy) if decided else "",
             ),
             means,
         )
+
+
+def _mend(facts: WheelFacts, token: str, backend: str, other: str, policy: AuditPolicy) -> str:
+    """The distribution to take instead, where one is known, before what helps in general."""
+    general = policy.fixes[token].format(name=facts.name, backend=backend, other=other)
+    for mend in load_mends():
+        if mend.backend == backend and any(fnmatchcase(facts.name, pattern) for pattern in mend.names):
+            public = facts.version.partition("+")[0]
+            return f"use {mend.use.format(name=facts.name, version=public)}; or {general}"
+    return general
 
 
 def _evidence(group: list[Claim]) -> str:
@@ -272,9 +282,10 @@ def _notes(
 ) -> Iterator[tuple[Finding, Level]]:
     """What someone should see although it does not change the level."""
     touched = {claim.path for claim in claims}
+    own = frozenset(item.path.split("/", 1)[0] for item in facts.elf if "/" in item.path)
     for elf in facts.elf:
         path = elf.runpath or elf.rpath or ""
-        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry)) is not None]
+        leaving = [place for entry in path.split(":") if (place := leaves_wheel(elf.path, entry, own)) is not None]
         if leaving and elf.path in touched:
             yield _note(
                 "search-path-leaves-wheel",
@@ -323,10 +334,11 @@ def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, .
     return Finding(rule=rule, severity="info", backend=backend, path=path, evidence=evidence, chain=chain), "ok"
 
 
-def leaves_wheel(path: str, entry: str) -> str | None:
+def leaves_wheel(path: str, entry: str, own: frozenset[str] = frozenset()) -> str | None:
     """Where an entry of RPATH/RUNPATH of the member `path` leads, when that is outside the installed wheel.
 
-    The answer is absolute, or relative to site-packages (`../` leads out of it). A sibling package counts as outside.
+    `own` are the wheel's top folders with libraries. The answer is absolute, or relative to site-packages (`../` leads
+    out of it). A sibling package counts as outside.
     """
     if not entry:
         return None
@@ -341,7 +353,7 @@ def leaves_wheel(path: str, entry: str) -> str | None:
         elif part not in ("", "."):
             place.append(part)
     top = folder[0] if folder else ""
-    if not place or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
+    if not place or place[0] in own or place[0].removesuffix(".libs") == top.removesuffix(".libs"):
         return None
     return "/".join(place)
 

@@ -25,7 +25,15 @@ from builder.audit.tables import load_tables
 from builder.audit.values import Finding, Severity
 from builder.errors import BadInput, where_path
 
-__all__ = ["Promise", "glibc_findings", "promise_findings", "promise_of", "record_faults"]
+__all__ = [
+    "Promise",
+    "glibc_findings",
+    "hash_matches",
+    "promise_findings",
+    "promise_of",
+    "record_faults",
+    "record_rows",
+]
 
 _OWN = {"GLIBCXX": "libstdc++", "CXXABI": "libstdc++", "GCC": "libgcc_s", "ZLIB": "libz", "LIBATOMIC": "libatomic"}
 """Family of symbol versions to the library that has them; a wheel that brings it promises nothing about others."""
@@ -234,11 +242,8 @@ def record_faults(record: bytes, sizes: dict[str, int], small: dict[str, bytes])
 
     `sizes` has every member; `small` the content of some, whose hashes are checked (sha256 and better).
     """
-    rows: dict[str, tuple[str, str]] = {}
     try:
-        for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
-            if row:
-                rows[row[0]] = (row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else "")
+        rows = record_rows(record)
     except csv.Error as error:
         return (f"RECORD cannot be read: {error}",)
     found: list[str] = []
@@ -256,8 +261,25 @@ def record_faults(record: bytes, sizes: dict[str, int], small: dict[str, bytes])
     return tuple(found)
 
 
+def record_rows(record: bytes) -> dict[str, tuple[str, str]]:
+    """Path to (hash as listed, length as listed); `csv.Error` for what is no table."""
+    rows: dict[str, tuple[str, str]] = {}
+    for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
+        if row:
+            rows[row[0]] = (row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else "")
+    return rows
+
+
 def _matches(listed: str, data: bytes) -> bool:
+    return hash_matches(listed, (data,))
+
+
+def hash_matches(listed: str, pieces: Iterable[bytes]) -> bool:
+    """Whether content has the hash that RECORD lists; one of a kind that is not strong is believed (PEP 376)."""
     name, _, value = listed.partition("=")
     if name not in ("sha256", "sha384", "sha512"):
         return True
-    return base64.urlsafe_b64encode(hashlib.new(name, data).digest()).rstrip(b"=").decode() == value
+    hasher = hashlib.new(name)
+    for piece in pieces:
+        hasher.update(piece)
+    return base64.urlsafe_b64encode(hasher.digest()).rstrip(b"=").decode() == value

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from builder.audit.facts import How, PythonUse
 from builder.audit.folding import UNKNOWN, Folder
+from builder.audit.openings import FINDER, LOADERS, Opening, openings
+from builder.audit.python_tree import PythonTree
 from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
 
-_LOADERS = frozenset({"CDLL", "PyDLL", "LoadLibrary", "load_library", "dlopen"})
-_FINDER = "find_library"
-_BY_STEM = frozenset({_FINDER, "load_library"})
+_BY_STEM = frozenset({FINDER, "load_library"})
 """Take a name without `lib` or without `.so`."""
-_LOADER_WORDS = (*sorted(_LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", _FINDER)
-_CALLS = (*sorted(_LOADERS), "cdll", _FINDER)
-_LINKING = ("set_source", "Extension", "load_inline", "verify")
+_LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER)
+_CALLS = (*sorted(LOADERS), "cdll", FINDER)
+_LIBRARIES = re.compile(rb"\blibraries\s*=\s*[\[(]")
 _LINK = re.compile(r"-l([\w+-]+)")
 _MAX_SOURCE = 8 << 20
 _SHOWN = 60
@@ -44,30 +43,24 @@ class PythonScanner:
             for library in tables.libraries.values()
             if library.role in ("runtime", "host driver") and not library.shared
         )
-        words = dict.fromkeys((*_LOADER_WORDS, *_LINKING, *stems, *sorted(self._link), ".so*"))
+        words = dict.fromkeys((*_LOADER_WORDS, *stems, *sorted(self._link), ".so*"))
         self._words = tuple(words)
         self._matcher = BytesAhoCorasick(
             [word.encode() for word in words], matchkind=MatchKind.LeftmostLongest, implementation=Implementation.DFA
         )
 
-    def uses(self, path: str, source: bytes) -> tuple[PythonUse, ...]:
-        """The uses in one file, one per library and way, in order of lines."""
+    def uses(self, path: str, source: bytes, tree: PythonTree | None = None) -> tuple[PythonUse, ...]:
+        """The uses in one file, one per library and way; `tree` is the source's, when somebody else needs it too."""
         if len(source) > _MAX_SOURCE:
             return ()
         seen = {self._words[index] for index, _, _ in self._matcher.find_matches_as_indexes(source)}
         loads = not seen.isdisjoint(_LOADER_WORDS)
         named = not seen.isdisjoint(self._tables.libraries) and (loads or ".so*" in seen)
-        links = not seen.isdisjoint(self._link) or (b"libraries" in source and not seen.isdisjoint(_LINKING))
+        links = not seen.isdisjoint(self._link) or _LIBRARIES.search(source) is not None
         if not named and not links and seen.isdisjoint(_CALLS):
             return ()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return ()
         found: dict[tuple[str, str], PythonUse] = {}
-        for name, line, how in self._uses(tree, loads=loads):
+        for name, line, how in self._uses(tree or PythonTree(source), loads=loads):
             use = PythonUse(path=path, name=name, line=line, how=how)
             found.setdefault((name, how), use)
         return tuple(found.values())
@@ -86,46 +79,43 @@ class PythonScanner:
                 found.setdefault(name, PythonUse(path=path, name=name, line=0, how="call"))
         return tuple(found.values())
 
-    def _uses(self, tree: ast.Module, *, loads: bool) -> Iterator[tuple[str, int, How]]:
-        nodes = list(ast.walk(tree))
-        ignored = {
-            id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        }
-        folder = Folder(nodes)
-        asked = _only_asked(nodes)
-        loaders = _loaders(nodes)
-        optional = _goes_on_without(nodes)
-        for node in nodes:
-            argument = _opened(node, loaders)
-            if argument is None:
-                continue
-            function, arguments = argument
-            how: How = "listed" if id(node) in asked else "call"
-            known = False
-            for value in arguments:
-                for inner in ast.walk(value):
-                    if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                        for name in self._names((inner.value,), by_stem=function in _BY_STEM):
-                            known = True
-                            ignored.add(id(inner))
-                            yield name, inner.lineno, how
-                if not known:
-                    for name in self._names(folder.strings(value), by_stem=function in _BY_STEM):
-                        known = True
-                        yield name, value.lineno, "tried" if how == "call" and id(node) in optional else how
-            if not known and how == "call" and arguments and _is_open(folder.strings(arguments[0])):
-                yield ast.unparse(arguments[0])[:_SHOWN], arguments[0].lineno, "computed"
-        for node in nodes:
-            if isinstance(node, ast.Call):
-                yield from self._linked(node)
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in ignored:
-                continue
+    def _uses(self, tree: PythonTree, *, loads: bool) -> Iterator[tuple[str, int, How]]:
+        ignored = {id(node.value) for node in tree.all(ast.Expr) if isinstance(node.value, ast.Constant)}
+        folder = Folder(tree)
+        for opening in openings(tree):
+            yield from self._opened(opening, folder, ignored)
+        for call in tree.all(ast.Call):
+            yield from self._linked(call)
+        for node in tree.all(ast.Constant):
             text = node.value
+            if not isinstance(text, str) or id(node) in ignored:
+                continue
             if (loads or "*" in text) and self._library(text):
                 yield text, node.lineno, "listed"
-            for name in _LINK.findall(text):
-                if f"-l{name}" in self._link:
-                    yield f"-l{name}", node.lineno, "link"
+            if "-l" in text:
+                for name in _LINK.findall(text):
+                    if f"-l{name}" in self._link:
+                        yield f"-l{name}", node.lineno, "link"
+
+    def _opened(self, opening: Opening, folder: Folder, ignored: set[int]) -> Iterator[tuple[str, int, How]]:
+        """What one call opens; constants that were accounted for are added to `ignored`."""
+        known = False
+        how: How = "listed" if opening.asked else "call"
+        by_stem = opening.function in _BY_STEM
+        for value in opening.arguments:
+            for inner in ast.walk(value):
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    for name in self._names((inner.value,), by_stem=by_stem):
+                        known = True
+                        ignored.add(id(inner))
+                        yield inner.value if inner.value.endswith(name) else name, inner.lineno, how
+        for value in () if known else opening.arguments:
+            for name in self._names(folder.strings(value), by_stem=by_stem):
+                known = True
+                yield name, value.lineno, "tried" if how == "call" and opening.optional else how
+        first = opening.arguments[0] if opening.arguments else None
+        if not known and how == "call" and first is not None and _is_open(folder.strings(first)):
+            yield ast.unparse(first)[:_SHOWN], first.lineno, "computed"
 
     def _names(self, values: Iterable[str], *, by_stem: bool) -> Iterator[str]:
         """Vendor libraries among what an argument can be."""
@@ -134,7 +124,7 @@ class PythonScanner:
             if UNKNOWN in text:
                 continue
             if self._library(text):
-                yield value.replace(UNKNOWN, "")
+                yield text
             elif by_stem and text:
                 for name in (f"lib{text}.so", f"{text}.so"):
                     if self._library(name):
@@ -160,72 +150,3 @@ class PythonScanner:
 def _is_open(values: tuple[str, ...]) -> bool:
     """Whether the name itself, not only its folder, is made at run time in every case."""
     return bool(values) and all(UNKNOWN in value.rsplit("/", 1)[-1] for value in values)
-
-
-def _loaders(nodes: list[ast.AST]) -> dict[str, str]:
-    """Every name of a loading function in this file, by `import … as` and by assignment."""
-    found = {name: name for name in (*_LOADERS, _FINDER)}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if alias.asname and alias.name in found:
-                    found[alias.asname] = alias.name
-        elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
-            name = _name(node.value)
-            for target in node.targets:
-                if name in found and isinstance(target, (ast.Name, ast.Attribute)):
-                    found.setdefault(_name(target), found[name])
-    return found
-
-
-def _opened(node: ast.AST, loaders: dict[str, str]) -> tuple[str, tuple[ast.expr, ...]] | None:
-    """The loading function and its arguments, when a node opens a library."""
-    if isinstance(node, ast.Call):
-        function = loaders.get(_called(node))
-        return None if function is None else (function, (*node.args, *(keyword.value for keyword in node.keywords)))
-    if isinstance(node, ast.Subscript) and _name(node.value) == "cdll":
-        return "LoadLibrary", (node.slice,)
-    return None
-
-
-def _only_asked(nodes: list[ast.AST]) -> set[int]:
-    """Calls whose result is only tested for truth: the file is looked for, and nothing is loaded."""
-    found: set[int] = set()
-    for node in nodes:
-        if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
-            found.add(id(node.test))
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            found.add(id(node.operand))
-        elif isinstance(node, ast.Compare):
-            found.add(id(node.left))
-    return found
-
-
-def _goes_on_without(nodes: list[ast.AST]) -> set[int]:
-    """Everything inside a try statement none of whose handlers raises, and inside `contextlib.suppress`."""
-    found: set[int] = set()
-    for node in nodes:
-        if isinstance(node, ast.Try):
-            handled = [inner for handler in node.handlers for inner in ast.walk(handler)]
-            if handled and not any(isinstance(inner, ast.Raise) for inner in handled):
-                found.update(id(inner) for statement in node.body for inner in ast.walk(statement))
-        elif isinstance(node, ast.With) and any(
-            isinstance(item.context_expr, ast.Call) and _called(item.context_expr) == "suppress" for item in node.items
-        ):
-            found.update(id(inner) for statement in node.body for inner in ast.walk(statement))
-    return found
-
-
-def _called(node: ast.Call) -> str:
-    """The last name of what is called; of `getattr(module, "CDLL")(…)` the word."""
-    function = node.func
-    if isinstance(function, ast.Call) and _name(function.func) == "getattr" and len(function.args) > 1:
-        word = function.args[1]
-        return word.value if isinstance(word, ast.Constant) and isinstance(word.value, str) else ""
-    return _name(function)
-
-
-def _name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

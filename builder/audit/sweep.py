@@ -50,6 +50,8 @@ class Question:
     today: date
     full: bool = False
     """Read wheels that block by their metadata too."""
+    record: bool = False
+    """Hold every member's hash against RECORD; of wheels that are read, not of those whose facts are known."""
 
     def digest(self, *, newest: bool) -> str:
         """Names everything of it that decides a verdict or which wheels are chosen, besides backend and tables."""
@@ -58,7 +60,7 @@ class Question:
             for item in self.exceptions
         ]
         fit = (self.fit.python, self.fit.arch, self.fit.glibc)
-        value = [fit, counting, self.translations, self.full, newest]
+        value = [fit, counting, self.translations, self.full, self.record, newest]
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
@@ -175,6 +177,7 @@ class Sweeper:
             exceptions=question.exceptions,
             translations=question.translations,
             today=question.today,
+            record=question.record,
         )
 
 

@@ -21,12 +21,14 @@ __all__ = [
     "Library",
     "Mark",
     "MemberRule",
+    "Mend",
     "Provider",
     "Providers",
     "Tables",
     "Translation",
     "library_stem",
     "load_contents",
+    "load_mends",
     "load_providers",
     "load_tables",
     "load_translations",
@@ -136,6 +138,18 @@ class Content:
     """Pattern of one segment of the local version label; empty for any version."""
     library: str = ""
     tokens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mend:
+    """What to take instead of a distribution for one backend (checks/policies/mends.toml)."""
+
+    names: tuple[str, ...]
+    """Patterns of normalised names."""
+    backend: str
+    use: str
+    """What to write instead; {name} and {version} are filled in."""
+    source: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,6 +267,19 @@ def load_translations(folder: Path | None = None) -> tuple[Translation, ...]:
     """The layers a project may declare; `BadInput` names file and row."""
     rows = _rows((folder or resources.policies_dir()) / "translations.toml", "translation")
     return tuple(Translation(**{**row, "libraries": tuple(row["libraries"]), "own": tuple(row["own"])}) for row in rows)
+
+
+@cache
+def load_mends(folder: Path | None = None) -> tuple[Mend, ...]:
+    """What to take instead; `BadInput` names the file."""
+    path = (folder or resources.policies_dir()) / "mends.toml"
+    try:
+        mends = tuple(Mend(**{**row, "names": tuple(row["names"])}) for row in _rows(path, "mend"))
+        for mend in mends:
+            mend.use.format(name="", version="")
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise BadInput(f"cannot use {path.name}", why=str(error), where=where_path(path)) from error
+    return mends
 
 
 @cache

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isal import isal_zlib
@@ -11,7 +12,7 @@ from packaging.utils import parse_wheel_filename
 
 from builder.audit.collect import Collector
 from builder.audit.facts import WheelFacts
-from builder.audit.promises import record_faults
+from builder.audit.promises import hash_matches, record_faults, record_rows
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
@@ -22,10 +23,11 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 7
+SCAN_VERSION = 8
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
+_RECORD_KIND = "audit-record-1"
 
 
 class WheelScanner:
@@ -58,6 +60,15 @@ class WheelScanner:
         if store is not None:
             store.put_derived(self.kind, f"{digest}/{filename}", facts.to_json())
         return facts
+
+    def recorded(self, facts: WheelFacts, path: Path, *, digest: Digest, store: Store | None) -> WheelFacts:
+        """The facts, with every member's hash held against RECORD: the wheel is read once more, or was before."""
+        key = f"{digest}/{facts.file}"
+        kept = None if store is None else store.derived(_RECORD_KIND, key)
+        found = tuple(kept["faults"]) if kept is not None else _hash_faults(path, facts.file)
+        if store is not None and kept is None:
+            store.put_derived(_RECORD_KIND, key, {"faults": found})
+        return replace(facts, record=tuple(dict.fromkeys((*facts.record, *found))))
 
     def scan(self, path: Path, filename: str) -> WheelFacts:
         """Look at every member once. `BadInput` when the file is no wheel at all; lesser damage is among the facts."""
@@ -104,6 +115,25 @@ def _record(archive: WheelArchive) -> tuple[str, ...]:
     }
     sizes = {item.name: item.size for item in archive.members}
     return record_faults(archive.read(member), sizes, metadata)
+
+
+def _hash_faults(path: Path, filename: str) -> tuple[str, ...]:
+    """Members whose content does not have the hash that RECORD lists; what else is wrong the scan tells."""
+    with WheelArchive.open(path, filename=filename, inspect=True) as archive:
+        try:
+            member = archive.get(f"{archive.dist_info}/RECORD")
+            rows = record_rows(archive.read(member)) if member is not None else {}
+        except (UnsafeWheel, csv.Error):
+            return ()
+        found: list[str] = []
+        for item in archive.members:
+            listed = rows.get(item.name, ("", ""))[0]
+            try:
+                if listed and not hash_matches(listed, archive.stream(item)):
+                    found.append(f"{item.name} does not have the listed hash")
+            except UnsafeWheel:
+                continue
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from builder.cache.kinds import EngineKind, Property
-from builder.cache.rules import OF_ITSELF, RULES, Case
+from builder.cache.rules import ASKS_THE_MACHINE, OF_ITSELF, RULES, Case
 from builder.cache.values import Difference, Meaning, Verdict
 
 __all__ = ["judge", "verdict_of"]
@@ -37,6 +37,8 @@ def _difference(item: Property, want: Mapping[str, str], have: Mapping[str, str]
     if wanted is None or found is None:
         if wanted is found and (not item.decides or item.group == "format"):
             return None
+        if found is not None and item.group == "format" and not _asks(item, found):
+            return None
         side = "neither side" if wanted is found else "the machine or the build" if wanted is None else "the engine"
         return _told(item, wanted, found, "unknown", f"{side} does not say it; {item.why}")
     if wanted == found and item.rule not in OF_ITSELF:
@@ -44,6 +46,11 @@ def _difference(item: Property, want: Mapping[str, str], have: Mapping[str, str]
     case = Case(wanted=wanted, found=found, want=want, have=have, by=item.by, limits=item.limits)
     meaning = RULES[item.rule](case)
     return None if meaning is None else _told(item, wanted, found, meaning, item.why)
+
+
+def _asks(item: Property, found: str) -> bool:
+    """Whether a header states a need that the machine must be known to satisfy."""
+    return item.rule in ASKS_THE_MACHINE and not (item.rule == "bits-within" and int(found, 0) == 0)
 
 
 def _told(item: Property, wanted: str | None, found: str | None, meaning: Meaning, why: str) -> Difference:

@@ -18,7 +18,7 @@ from builder.cache.values import Meaning
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = ["NEEDS_BY", "OF_ITSELF", "RULES", "Case", "Rule"]
+__all__ = ["ASKS_THE_MACHINE", "NEEDS_BY", "OF_ITSELF", "RULES", "Case", "Rule"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,6 +204,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 NEEDS_BY = frozenset({"version-compatible", "hardware-compatible", "device-listed"})
 """Rules that look at a second property."""
+
+ASKS_THE_MACHINE = frozenset({"bits-within", "in-range"})
+"""Rules for needs that an artefact's header states: what the machine offers must be known to satisfy one. Any other
+property of the header is told by the builder's version as well, and judged only where both sides state it."""
 
 OF_ITSELF = frozenset({"device-listed"})
 """Rules that equal values do not satisfy."""

@@ -119,11 +119,21 @@ def _item(data: dict[str, Any]) -> TreeItem:
 
 
 def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at `path` to `target` stays in the tree."""
+    """Whether a link at `path` to `target` stays in the tree, whatever other links are in it.
+
+    `..` may only come first: behind a name it would lead up from wherever that name leads.
+    """
     if not target or target.startswith("/"):
         return False
-    led = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return led != ".." and not led.startswith("../")
+    up, named = 0, False
+    for part in target.split("/"):
+        if part == "..":
+            if named:
+                return False
+            up += 1
+        elif part not in ("", "."):
+            named = True
+    return up <= path.count("/")
 
 
 def _parents(path: str) -> list[str]:

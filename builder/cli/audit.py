@@ -105,6 +105,7 @@ class _TargetsOrCommand(click.Group):
     help="Report only what the audited lock adds to this one.",
 )
 @click.option("--all-chains", is_flag=True, help="Of a lock or an image, show every way to a package with findings.")
+@click.option("--record", is_flag=True, help="Check every file's hash in RECORD too; reads each wheel once more.")
 @click.option("--full", is_flag=True, help="Read a requirement's whole wheel even when its metadata blocks already.")
 @click.option(
     "--results",
@@ -141,6 +142,7 @@ def command(
     diff: bool,
     against: Path | None,
     all_chains: bool,
+    record: bool,
     full: bool,
     results: Path | None,
     shard: str,
@@ -202,6 +204,7 @@ def command(
                 translations=translations,
                 today=today,
                 full=full,
+                record=record,
             ),
             store=store,
             fail_on=fail_on,
@@ -237,6 +240,7 @@ def command(
                 translations=translations,
                 today=today,
                 all_chains=all_chains,
+                record=record,
             )
 
     def enough(client: httpx.Client, url: str, file: str, digest: Digest) -> TargetAudit | None:
@@ -267,6 +271,7 @@ def command(
             exceptions=waived,
             translations=translations,
             today=today,
+            record=record,
         )
         audited = iter(report.targets)
         targets = tuple(next(audited) if isinstance(item, tuple) else item for item in found)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from builder.errors import BadInput, did_you_mean
+from builder.cli.lazy import LazyGroup
 
 __all__ = ["SUBCOMMANDS", "command"]
 
@@ -20,36 +18,16 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("builder.cli.cache_inspect", "What an engine says about itself, without loading it."),
     "push": ("builder.cli.cache_push", "Attach engines to their image in a registry, signed."),
     "pull": ("builder.cli.cache_pull", "Fetch an image's engines for a node class, as far as they are missing."),
+    "warm": (
+        "builder.cli.cache_warm",
+        "Compile an image's engines on a node, keep them, and prove that they are used.",
+    ),
     "gc": ("builder.cli.cache_gc", "Remove the least recently used engines, and what no engine needs."),
 }
 """Subcommand to (module, one-line help). The module's attribute `command` is the click command of that name."""
 
 
-class _LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        found = importlib.import_module(SUBCOMMANDS[cmd_name][0]).command
-        if not isinstance(found, click.Command):
-            raise TypeError(f"{SUBCOMMANDS[cmd_name][0]}.command is not a click command")
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in SUBCOMMANDS:
-            raise BadInput(f"unknown command cache {args[0]!r}", fix=did_you_mean(args[0], SUBCOMMANDS))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in SUBCOMMANDS.items()])
-
-
-@click.group("cache", cls=_LazyGroup)
+@click.group("cache", cls=LazyGroup, table=SUBCOMMANDS)
 def command() -> None:
     """The engine cache: compiled engines by what makes them valid.
 

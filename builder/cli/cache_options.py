@@ -15,6 +15,7 @@ from builder.errors import BadInput
 
 if TYPE_CHECKING:
     from builder.cache import Difference, EngineCache, EngineKey, EngineKind, Entry
+    from builder.names import Digest
     from builder.node.values import NodeClass
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "entry_document",
     "key_options",
     "parse_bytes",
+    "parse_model",
+    "parse_pairs",
     "shown_size",
 ]
 
@@ -53,21 +56,11 @@ class KeyOptions:
 
         return engine_key(
             self.engine_kind(),
-            model=self._model(),
-            properties=_pairs("--set", self.settings),
+            model=parse_model(self.model),
+            properties=parse_pairs("--set", self.settings),
             node=self._node(),
-            environment={**(os.environ if self.env else {}), **_pairs("--env-var", self.variables)},
+            environment={**(os.environ if self.env else {}), **parse_pairs("--env-var", self.variables)},
         )
-
-    def _model(self) -> Any:
-        from builder.cache.model import model_digest
-        from builder.names import Digest
-
-        if self.model is None:
-            return None
-        if re.fullmatch(r"(sha256:)?[0-9a-fA-F]{64}", self.model):
-            return Digest.parse("sha256:" + self.model.lower().removeprefix("sha256:"))
-        return model_digest(Path(self.model))
 
     def _node(self) -> NodeClass | None:
         if self.node_class is not None and self.probe:
@@ -79,7 +72,20 @@ class KeyOptions:
         return probe() if self.node_class is None else node_class(self.node_class)
 
 
-def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+def parse_model(text: str | None) -> Digest | None:
+    """`--model`: a digest as it stands, else the digest of a file or folder."""
+    from builder.cache.model import model_digest
+    from builder.names import Digest
+
+    if text is None:
+        return None
+    if re.fullmatch(r"(sha256:)?[0-9a-fA-F]{64}", text):
+        return Digest.parse("sha256:" + text.lower().removeprefix("sha256:"))
+    return model_digest(Path(text))
+
+
+def parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE` of an option that may be given several times."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import sys
@@ -12,7 +11,8 @@ from collections.abc import Sequence
 import click
 
 from builder import __version__
-from builder.errors import BadInput, BuilderError, OutsideFailed, did_you_mean
+from builder.cli.lazy import LazyGroup
+from builder.errors import BadInput, BuilderError, OutsideFailed
 
 __all__ = ["COMMANDS", "build_main", "cli", "main", "run"]
 
@@ -43,34 +43,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command to (module, one-line help). The module's attribute `command` is the click command of that name."""
 
 
-class _LazyGroup(click.Group):
-    """Imports a command's module only when that command is asked for, so that `--version` stays fast."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{COMMANDS[cmd_name][0]}.command is not a click command")
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise BadInput(f"unknown command {args[0]!r}", fix=did_you_mean(args[0], COMMANDS))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
 @click.group(
-    cls=_LazyGroup,
+    cls=LazyGroup,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 yes, 1 the answer is no, 2 the question is wrong, 3 the outside world failed, 4 cannot tell.",
 )

@@ -9,13 +9,18 @@ from builder.matrix.question import Question
 from builder.matrix.rules.devices import row_target
 from builder.matrix.rules.driver import device_driver, driver_floor, driver_window, require_toolkit
 from builder.matrix.rules.frameworks import python_fits
+from builder.matrix.rules.members import meet
 from builder.matrix.sets import describe, set_tables, toolkit_agrees
 from builder.matrix.tables import Row, Table
 from builder.matrix.values import NodeFacts, RuleVerdict
 from builder.matrix.versions import bound, is_exact, matches, sort_key
 from builder.matrix.wants import Wants, cell_for, meets
 
-__all__ = ["Goal", "check", "join", "toolkit_of"]
+__all__ = ["PYTHONS", "Goal", "check", "join", "toolkit_of"]
+
+
+PYTHONS = tuple(f"3.{minor}" for minor in range(30, 6, -1))
+"""Pythons a stack may have, newest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,42 +155,66 @@ def _check_node(goal: Goal, row: Row) -> list[RuleVerdict | None]:
 
 
 def join(goal: Goal, row: Row) -> tuple[tuple[Row, ...], list[RuleVerdict]]:
-    """The newest companion row for each companion that is wanted and goes with this row; and what had none."""
+    """For each package that is wanted and not in this row, the newest row of its own table (or of its plug-in:
+    vllm-ascend for vllm) that goes with this one; and what had none. A row that only names itself goes with nothing: it
+    says nothing of what it needs."""
     joined: list[Row] = []
     misses: list[RuleVerdict] = []
-    for table in set_tables(goal.backend, "companion"):
-        lead = table.lead or ""
-        if lead not in goal.wants or lead in row.packages():
+    for name in goal.wants:
+        if any(name in held.packages() for held in (row, *joined)):
             continue
-        asked = [other for other in table.rows if meets(other.packages()[lead], goal.wants[lead])]
-        fitting = [other for other in asked if _together(goal, row, other)]
+        others = [
+            (table.lead, one)
+            for table in set_tables(goal.backend)
+            if table.lead is not None and (table.lead == name or table.lead.startswith(f"{name}-"))
+            for one in table.rows
+            if name in one.packages()
+        ]
+        if not others:
+            continue
+        asked = [(lead, one) for lead, one in others if meets(one.packages()[name], goal.wants[name])]
+        fitting = [(lead, one) for lead, one in asked if _together(goal, (row, *joined), one)]
         if fitting:
-            joined.append(max(fitting, key=lambda other: sort_key(other.packages()[lead])))
+            joined.append(max(fitting, key=lambda item: sort_key(item[1].packages().get(item[0], "")))[1])
             continue
-        nearest = max(asked or table.rows, key=lambda other: sort_key(other.packages()[lead]))
+        sure = [(lead, one) for lead, one in asked if one.confidence != "uncertain"]
+        _, nearest = max(sure or asked or others, key=lambda item: sort_key(item[1].packages().get(item[0], "")))
         misses.append(
             RuleVerdict(
                 rule="companion",
-                verdict="unsupported" if asked else "unknown",
-                why=f"{describe(row)} does not go with {describe(nearest)}",
+                verdict="unsupported" if sure else "unknown",
+                why=f"{describe(row)} does not go with {describe(nearest)}"
+                if asked
+                else f"no set has {name}{goal.wants[name]}; the newest known is {describe(nearest)}",
                 source=nearest.source.text,
-                fix=f"the versions {nearest.text('set')} names",
+                fix=f"the versions {nearest.text('set')} names, or an image for each",
             )
         )
     return tuple(joined), misses
 
 
-def _together(goal: Goal, row: Row, other: Row) -> bool:
-    for name, cell in other.packages().items():
-        held = row.packages().get(name)
-        if held is not None and not (is_exact(held) and matches(held.partition("+")[0], (cell,))):
-            return False
-        if name in goal.wants and not meets(cell, goal.wants[name]):
-            return False
-    mine, theirs = row.text("toolkit"), other.text("toolkit")
-    if theirs is not None and mine is not None and not (matches(mine, (theirs,)) or toolkit_agrees(row, theirs)):
+def _together(goal: Goal, rows: tuple[Row, ...], other: Row) -> bool:
+    """Whether a row can stand beside others in one image."""
+    if other.confidence == "uncertain" and not goal.allow_unknown:
         return False
-    return goal.python is None or python_fits(other, goal.python) is not False
+    shared = False
+    for row in rows:
+        for name, cell in other.packages().items():
+            held = row.packages().get(name)
+            if held is not None:
+                shared = True
+                if not (matches(held.partition("+")[0], (cell,)) if is_exact(held) else meet(held, cell)):
+                    return False
+        mine, theirs = row.text("toolkit"), other.text("toolkit")
+        if theirs is not None and mine is not None:
+            shared = True
+            if not (matches(mine, (theirs,)) or toolkit_agrees(row, theirs) or toolkit_agrees(other, mine)):
+                return False
+    if any(name in goal.wants and not meets(cell, goal.wants[name]) for name, cell in other.packages().items()):
+        return False
+    if goal.python is not None:
+        return shared and python_fits(other, goal.python) is not False
+    return shared and any(all(python_fits(one, python) is not False for one in (*rows, other)) for python in PYTHONS)
 
 
 def toolkit_of(goal: Goal, row: Row) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from packaging.version import Version
+
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit, require_toolkit
@@ -63,10 +65,25 @@ def _label_notes(question: Question, backend: Backend) -> tuple[str, ...]:
 def _branch_notes(question: Question, backend: Backend) -> tuple[str, ...]:
     """How long the branch of a driver lives."""
     driver = parse(question.driver or "")
+    branches = [branch for row in backend.rows("driver-branch") if (branch := parse(row.text("branch") or ""))]
+    if driver is not None and branches and driver.major not in {branch.major for branch in branches}:
+        return (_strange_branch(question.driver or "", driver, branches),)
     return tuple(
         f"driver branch {row.text('branch')}: {row.text('lifecycle')} ({row.source.text})"
         for row in backend.rows("driver-branch")
         if driver is not None and row.text("lifecycle") and within(str(driver.major), row.text("branch") or "")
+    )
+
+
+def _strange_branch(text: str, driver: Version, branches: list[Version]) -> str:
+    """A driver of no branch the tables know: of a later one, an earlier one, or numbered as on Windows."""
+    if driver.major > max(branches).major:
+        return f"driver {text} is newer than all Linux branches the tables know"
+    if driver.major < min(branches).major:
+        return f"driver {text} is older than all Linux branches the tables know"
+    return (
+        f"driver {text} is of none of the Linux branches the tables know: drivers for Windows are numbered so, under "
+        "WSL too; the floors are those of Linux releases"
     )
 
 

@@ -12,10 +12,11 @@ from packaging.requirements import Requirement
 
 from builder.errors import BadInput
 from builder.matrix.bases import choose_base
-from builder.matrix.judge import Goal, check, join, toolkit_of
+from builder.matrix.judge import PYTHONS, Goal, check, join, toolkit_of
 from builder.matrix.load import Backend, Tables
 from builder.matrix.products import device_row
 from builder.matrix.question import known_packages
+from builder.matrix.rules.frameworks import python_fits
 from builder.matrix.sets import set_tables, targets_of
 from builder.matrix.tables import Row, Table
 from builder.matrix.targets import normalise_target
@@ -121,11 +122,11 @@ def _node_target(backend: Backend, node: NodeFacts | None) -> str | None:
 def _candidates(goal: Goal) -> list[tuple[Table, Row]]:
     """Rows of the tables that hold most of what is wanted, newest first; without wants, all of them."""
     tables = set_tables(goal.backend, "core")
-    counts = [sum(any(name in row.packages() for row in table.rows) for name in goal.wants) for table in tables]
-    most = max(counts, default=0)
+    held = [{name for name in goal.wants if any(name in row.packages() for row in table.rows)} for table in tables]
+    first = max(held, key=len, default=set())  # the preferred table of those; what only others hold joins its rows
     chosen = []
-    for number, (table, count) in enumerate(zip(tables, counts, strict=True)):
-        if count == most:
+    for number, (table, names) in enumerate(zip(tables, held, strict=True)):
+        if names == first:
             chosen += [(number, table, row) for row in table.rows]
     chosen.sort(key=lambda item: _newness(item[1], item[2]), reverse=True)
     chosen.sort(key=lambda item: item[0])
@@ -145,7 +146,7 @@ def _stack(goal: Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleVe
     spec = backend.spec
     cells, variant = _cells(goal, row, joined)
     toolkit = toolkit_of(goal, row)
-    python = goal.python or _newest_python(row)
+    python = goal.python or _newest_python(row, joined)
     base, base_reason = choose_base(
         backend, toolkit=toolkit, python=python, target=goal.target, packages=row.packages()
     )
@@ -198,12 +199,17 @@ def _cells(goal: Goal, row: Row, joined: tuple[Row, ...]) -> tuple[dict[str, str
     return cells, variant
 
 
-def _newest_python(row: Row) -> str:
-    """The newest Python a set lists, without free-threaded builds; what the metadata asks at least otherwise."""
+def _newest_python(row: Row, joined: tuple[Row, ...]) -> str:
+    """The newest Python, without free-threaded builds, that the set lists and those beside it do not rule out; what the
+    metadata asks at least otherwise."""
     listed = [python for python in row.texts("python") or () if not python.endswith("t")]
-    if listed:
-        return max(listed, key=sort_key)
-    return (row.text("requires_python") or "").lstrip(">=") or "3.12"
+    bounds = row.text("requires_python")
+    least = (bounds or "").lstrip(">=") or "3.12"
+    fitting = [python for python in listed or (least,) if all(python_fits(one, python) is not False for one in joined)]
+    if fitting:
+        return max(fitting, key=sort_key)
+    both = (python for python in PYTHONS if all(python_fits(one, python) is not False for one in (row, *joined)))
+    return next(both, max(listed, key=sort_key) if listed else least)
 
 
 def _toolkit_reason(goal: Goal, row: Row, toolkit: str | None) -> Reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
@@ -44,6 +45,8 @@ __all__ = ["Remote"]
 
 _ACCEPT = ", ".join((*IMAGE_TYPES, *INDEX_TYPES))
 _PAGES = 10_000
+_SETTLE = 0.2
+"""Seconds, at least, before the last look at a tag that was moved."""
 _TORN_TAG = frozenset([500])
 """The distribution registry writes a tag's file in two steps; who reads it in between is answered 500 for a moment."""
 
@@ -228,7 +231,7 @@ class Remote:
                         why=f"after {position} bytes of blob {digest}: {error}",
                     ) from error
                 self._session.http.wait(backoff(failures - 1))
-                self._reporter.detail(f"pull {digest.hex[:12]} was cut, going on after {position} bytes")
+                self._reporter.note(f"pull {digest.hex[:12]} was cut, going on after {position} bytes")
             finally:
                 answer.close()
         found = Digest(hasher.hexdigest())
@@ -335,20 +338,28 @@ class Remote:
         self._put(manifest, tag)
 
     def move_tag(self, tag: str, digest: Digest, *, expected: Digest | None) -> Descriptor:
-        """Point the tag at a manifest of this repository. A registry has no conditional write: read, write, read."""
+        """Point the tag at a manifest of this repository. A registry has no conditional write: read, write, look again.
+
+        Another who read the tag before our write has written by the time of the second look, for that waits longer than
+        reading and writing took; of two who move a tag at once, all but the last are told so.
+        """
         parse_tag(tag)
         manifest = self.manifest(digest)
         if manifest is None:
             raise MissingContent(f"manifest {digest} is not in {self}", fix="publish the image there first")
-        for write in (True, False):
-            found = self.resolve(tag)
-            now = None if found is None else found.digest
-            wanted = expected if write else digest
-            if now != wanted:
-                raise TagMoved(tag, repository=str(self), expected=wanted, found=now)
-            if write:
-                self._put(manifest, tag)
+        started = time.monotonic()
+        self._expect(tag, expected)
+        self._put(manifest, tag)
+        self._expect(tag, digest)
+        self._session.http.wait(max(_SETTLE, 3 * (time.monotonic() - started)))
+        self._expect(tag, digest)
         return manifest.descriptor
+
+    def _expect(self, tag: str, digest: Digest | None) -> None:
+        found = self.resolve(tag)
+        now = None if found is None else found.digest
+        if now != digest:
+            raise TagMoved(tag, repository=str(self), expected=digest, found=now)
 
     def delete_manifest(self, digest: Digest) -> None:
         """Delete a manifest and with it every tag that names it; one that is not there is no error.

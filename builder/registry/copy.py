@@ -35,6 +35,8 @@ class Copied:
 class _Tally:
     blobs: int = 0
     size: int = 0
+    looked: int = 0
+    """Blobs of manifests that were not there: some may have been, sent by a run that was stopped."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size: int) -> None:
@@ -64,8 +66,10 @@ def copy(
             tally.add(size)
             advance(size)
 
-        run = _Run(source, target, reporter, workers, sent)
+        run = _Run(source, target, reporter, workers, sent, tally)
         manifest = run.copy(digest)
+        if 0 < tally.blobs < tally.looked:
+            reporter.note(f"{tally.looked - tally.blobs} of {tally.looked} blobs were there already, the rest was sent")
         if referrers:
             run.attached(digest, depth=0)
             for child in pointed_manifests(manifest):
@@ -75,13 +79,20 @@ def copy(
 
 class _Run:
     def __init__(
-        self, source: Repository, target: Repository, reporter: Reporter, workers: int, sent: Callable[[int], None]
+        self,
+        source: Repository,
+        target: Repository,
+        reporter: Reporter,
+        workers: int,
+        sent: Callable[[int], None],
+        tally: _Tally,
     ) -> None:
         self._source = source
         self._target = target
         self._reporter = reporter
         self._workers = workers
         self._sent = sent
+        self._tally = tally
         ours, theirs = source.place, target.place
         self._mount_from = ours[1] if ours and theirs and ours[0] == theirs[0] else None
 
@@ -123,6 +134,7 @@ class _Run:
 
     def _blobs(self, blobs: tuple[Descriptor, ...]) -> None:
         """Send blobs, the largest first, a few at a time; the first failure stops the rest."""
+        self._tally.looked += len(blobs)
         stop = threading.Event()
 
         def send(blob: Descriptor) -> None:

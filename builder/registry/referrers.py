@@ -20,7 +20,7 @@ from builder.registry.values import Descriptor, Manifest, MediaType
 __all__ = ["add_to_fallback", "list_fallback", "list_from_endpoint"]
 
 _PAGES = 1000
-_ROUNDS = 40
+_ROUNDS = 200
 _SETTLE = 0.2
 """Seconds, at least, between the two looks that must both find an entry."""
 

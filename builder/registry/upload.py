@@ -136,7 +136,7 @@ def upload(
                     return
                 location = None if isinstance(error, _Lost) else sending.resume()
                 said = f"going on after {sending.offset} bytes" if location else "from the start"
-                reporter.detail(f"push {descriptor.digest.hex[:12]} was cut, {said}")
+                reporter.note(f"push {descriptor.digest.hex[:12]} was cut, {said}")
             else:
                 return
 

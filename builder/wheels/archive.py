@@ -8,10 +8,12 @@ Source of the format: PKWARE APPNOTE.TXT 6.3.10, sections 4.3.7 (local header) a
 
 from __future__ import annotations
 
+import lzma
 import mmap
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -34,6 +36,19 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX_RATIO = 1100
 """Deflate cannot expand more than 1032:1 (zlib.net, "Maximum Compression Factor"); a member above this is a lie."""
 _CHUNK = 1 << 20
+_DAMAGE = (
+    InflateError,
+    zipfile.BadZipFile,
+    NotImplementedError,  # a method that zipfile lacks
+    RuntimeError,  # a password
+    EOFError,
+    OSError,  # bzip2 data
+    lzma.LZMAError,
+    zlib.error,
+    ValueError,  # an offset before the start
+    struct.error,
+)
+"""What inflating damaged data raises."""
 _RESIDENT = 16 << 20
 """Bytes of a wheel that stay mapped in at most, about; wheels have gigabytes."""
 
@@ -246,10 +261,8 @@ class WheelArchive:
                     # Copied as it is, such a stream would swallow or leave bytes between two members of a layer.
                     raise InflateError("the deflate stream does not end where the member ends")
             else:
-                with zipfile.ZipFile(self.path) as archive, archive.open(member.name) as file:
-                    while piece := file.read(chunk):
-                        yield piece
-        except (InflateError, zipfile.BadZipFile, NotImplementedError) as error:
+                yield from self._inflate_slowly(member, chunk)
+        except _DAMAGE as error:
             raise UnsafeWheel(
                 f"{self.filename} is damaged",
                 why=f"member {member.name!r} cannot be decompressed: {error}",
@@ -257,6 +270,15 @@ class WheelArchive:
             ) from error
         finally:
             data.release()
+
+    def _inflate_slowly(self, member: Member, chunk: int) -> Iterator[bytes]:
+        """By the standard library, for methods that wheels hardly ever use."""
+        with zipfile.ZipFile(self.path) as archive:
+            # Not by name: zipfile cuts names at a NUL, and knows the last of several.
+            infos = [info for info in archive.infolist() if info.orig_filename == member.name]
+            with archive.open(infos[-1]) as file:
+                while piece := file.read(chunk):
+                    yield piece
 
 
 def _normalized(name: str) -> str:
@@ -304,8 +326,8 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
         )
     if info.flag_bits & 0x1:
         raise UnsafeWheel(f"{filename} is encrypted", why=f"member {name!r} needs a password", fix=_LEAVE, where=where)
-    header = data[info.header_offset : info.header_offset + _LOCAL.size]
-    if len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
+    header = data[max(0, info.header_offset) : info.header_offset + _LOCAL.size]
+    if info.header_offset < 0 or len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
         raise UnsafeWheel(
             f"{filename} is damaged", why=f"member {name!r} has no local header", fix="fetch it again", where=where
         )
@@ -326,7 +348,7 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
 def _hidden(infos: list[zipfile.ZipInfo], data: mmap.mmap, directory: int, filename: str) -> Iterator[UnsafeWheel]:
     """Members that the directory does not list: who reads the archive as a stream unpacks them all the same."""
     end = 0
-    for at, size in sorted((info.header_offset, info.compress_size) for info in infos):
+    for at, size in sorted((max(0, info.header_offset), info.compress_size) for info in infos):
         yield from _unlisted(data, end, at, filename)
         header = data[at : at + _LOCAL.size]
         if len(header) == _LOCAL.size:
@@ -354,6 +376,8 @@ def _two_names(infos: list[zipfile.ZipInfo], data: mmap.mmap, filename: str) -> 
     """Members that are called one thing in the directory and another where their data is."""
     for info in infos:
         name, start = info.orig_filename, info.header_offset + _LOCAL.size
+        if start < _LOCAL.size or data[start - _LOCAL.size : start - _LOCAL.size + 4] != b"PK\x03\x04":
+            continue  # told already: it has no local header
         length = int.from_bytes(data[start - 4 : start - 2], "little")
         local = data[start : start + length].decode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")
         if local != name:

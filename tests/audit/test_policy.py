@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,13 +13,13 @@ from builder.audit.audit import audit_wheel, load_rules
 from builder.audit.environment import marker_environment
 from builder.audit.judge import TOKENS
 from builder.audit.policy import leaves_wheel, load_audit_policy, load_exceptions
-from builder.audit.tables import load_tables
+from builder.audit.tables import load_mends, load_tables
 from builder.audit.values import TargetAudit
 from builder.audit.wheel import WheelScanner
 from builder.errors import BadInput
 from builder.resources import policies_dir
 from builder.store import Store
-from tests.audit.make import library, wheel
+from tests.audit.make import judged, library, wheel
 
 EXCEPTIONS = """
 [[exception]]
@@ -172,3 +173,29 @@ def test_facts_come_from_the_store_the_second_time(tmp_path: Path, store: Store)
 def test_the_tables_are_part_of_the_package() -> None:
     for name in ("libraries", "api", "members", "targets", "levels"):
         assert (policies_dir() / f"{name}.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "backend", "said"),
+    [
+        ("onnxruntime-gpu", "1.0", "rocm", "use onnxruntime-rocm; or use the build of onnxruntime-gpu for rocm"),
+        ("torch", "2.9.0+cu128", "cpu", "use torch==2.9.0+cpu from https://"),
+        ("torch", "2.9.0", "npu", "which torch-npu extends; or "),
+        ("jax-cuda13-plugin", "1.0", "rocm", "use the jax-rocm plug-in"),
+        ("kit", "1.0", "cpu", "use the build of kit for cpu"),
+        ("xgboost", "1.0", "rocm", "use the build of xgboost for rocm"),
+    ],
+)
+def test_the_mend_names_what_to_take_instead(tmp_path: Path, name: str, version: str, backend: str, said: str) -> None:
+    made = library(tmp_path, "x.so", code="int PyInit_x(void) { return 0; }", needs=["libcudart.so.12"])
+    audit = judged(wheel(tmp_path, name, {"x.so": made.read_bytes()}, version=version), backend)
+    finding = next(finding for finding in audit.findings if finding.rule == "foreign-hard")
+    assert said in finding.fix
+
+
+def test_what_is_taken_instead_is_of_that_backend_or_of_none() -> None:
+    rules = load_rules()
+    for mend in load_mends():
+        for word in re.findall(r"[a-z][a-z0-9-]+", mend.use.partition(" ")[0]):
+            owner = rules.packages.owner(word, "1.0", "x86_64")
+            assert owner is None or owner.welcome(mend.backend), mend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from builder.audit.promises import promise_of, record_faults
 from builder.audit.values import Finding
 from builder.events import SilentReporter
 from tests.audit import manylinux
+from tests.audit.inside import Inside
 from tests.audit.make import gcc, judged, library, wheel
 from tests.audit.test_lock_audit import audited, lock_of
 
@@ -129,6 +131,20 @@ def test_record_against_the_archive(tmp_path: Path) -> None:
         "kit/gone.py is listed and not there",
     ):
         assert said in found.evidence
+
+
+def test_every_hash_of_record_on_request(builder: Inside, tmp_path: Path) -> None:
+    wrong = "kit/a.bin,sha256=AAAA,4\nkit/b.py,md5=AAAA,1\n"
+    path = wheel(tmp_path, "kit", {"kit/a.bin": b"1234", "kit/b.py": b"1"}, record=wrong)
+
+    def evidence(*options: str) -> str:
+        (target,) = json.loads(builder("audit", path, "--backend", "cpu", "--json", *options).stdout)["targets"]
+        return "".join(item["evidence"] for item in target["findings"] if item["rule"] == "record-mismatch")
+
+    assert "listed hash" not in evidence()
+    for _ in range(2):  # the second time from the store
+        assert "kit/a.bin does not have the listed hash" in evidence("--record")
+        assert "kit/b.py" not in evidence("--record")
 
 
 def test_a_record_that_is_no_table() -> None:

@@ -350,8 +350,10 @@ SOFT = {"cuda": ("soft-py",)}
         'import numpy as np\nnp.ctypeslib.load_library("libcuda", ".")\n',
         'import cffi\nffi = cffi.FFI()\nffi.set_source("_x", "", libraries=["cudart"])\n',
         'import cffi\nffi = cffi.FFI()\nffi.dlopen("libnvidia-ml.so.1")\n',
+        'import ctypes\nname = "cuda"\nname = "/usr/lib/lib" + name + ".so.1"\nctypes.CDLL(name)\n',
+        'import ctypes\ndef find():\n    return folder + "/" + "libcuda.so"\nctypes.CDLL(find())\n',
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_ways_to_open_a_library(tmp_path: Path, source: str) -> None:
     assert of(tmp_path, {"kit/__init__.py": source.encode()}).tokens == SOFT
@@ -361,6 +363,8 @@ def test_a_name_that_is_tried_and_passed_over_is_told_and_not_held_against_the_w
     source = 'import ctypes\nfor name in ("libcuda.so.1",):\n    try:\n        ctypes.CDLL(name)\n    except OSError:\n'
     audit = of(tmp_path, {"kit/__init__.py": f"{source}        pass\n".encode()})
     assert (audit.tokens, audit.level) == (SOFT, "ok")
+    checked = f"{source}        pass\nif lib is None:\n    complain()\n"
+    assert of(tmp_path, {"checks/__init__.py": checked.encode()}, name="checks").level == "warn"
     audit = of(tmp_path, {"strict/__init__.py": f"{source}        raise\n".encode()}, name="strict")
     assert (audit.tokens, audit.level) == (SOFT, "warn")
 
@@ -437,6 +441,9 @@ def test_names_without_ends_between_them(tmp_path: Path) -> None:
     text = b"/rustc/90b35a6239c3d8bdabc530a6a0816f7ff89a0aaf/library/stdlibnvidia-ml.solibnvidia-ml.so.1no such\0"
     body = OPENS + as_c_array(text, section=".rodata.r", name="r") + "void *f(void) { return dlopen((char *)r, 1); }"
     assert of(tmp_path, {"kit/x.so": code_of(tmp_path, body)}).tokens == {"cuda": ("soft",)}
+    unlucky = text.replace(b"/stdlib", b"/xlib_surfaceBINDINGlib", 1)
+    body = OPENS + as_c_array(unlucky, section=".rodata.r", name="r") + "void *f(void) { return dlopen((char *)r, 1); }"
+    assert of(tmp_path, {"bad/x.so": code_of(tmp_path, body)}, name="bad").tokens == {"cuda": ("soft",)}
     talk = (
         b"/rustc/90b35a6239c3d8bdabc530a6a0816f7ff89a0aaf/library/stdcould not open libnvidia-ml.so.1: is it there?\0"
     )

@@ -198,6 +198,20 @@ def test_what_is_not_stated_is_unknown(cache: EngineCache, plan: Path) -> None:
     assert answer.missing == ("compute-capability",)
 
 
+def test_what_only_a_header_tells_is_judged_where_both_state_it(cache: EngineCache, plan: Path) -> None:
+    cache.put(key_of(TENSORRT, serialization="228"), plan)
+    assert cache.lookup(key_of(TENSORRT, serialization=None)).verdict == "hit"
+    assert cache.lookup(key_of(TENSORRT, serialization="226")).verdict == "miss"
+
+
+def test_what_a_header_needs_must_be_known_of_the_machine(cache: EngineCache, plan: Path) -> None:
+    kind = engine_kind("neff")
+    cache.put(key_of(kind, features="0x0", runtime_compat=None), plan)
+    assert cache.lookup(key_of(kind, features=None, runtime_compat=None)).verdict == "hit"
+    cache.put(key_of(kind, features="0x1", runtime_compat=None, shapes="other"), plan)
+    assert cache.lookup(key_of(kind, features=None, runtime_compat=None, shapes="other")).verdict == "unknown"
+
+
 def test_what_blocks_is_a_miss_whatever_else_is_not_stated(cache: EngineCache, plan: Path) -> None:
     cache.put(KEY, plan)
     answer = cache.lookup(key_of(TENSORRT, compute_capability=None, precision="int8"))

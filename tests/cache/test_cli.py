@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache.formats.samples import plan
 from tests.cache.test_cache import triton_cache
 from tests.conftest import RunBuilder
 from tests.schemas import document, error
@@ -177,3 +178,13 @@ def test_the_model_may_be_files(run_builder: RunBuilder, tmp_path: Path) -> None
 )
 def test_wrong_questions_are_named(run_builder: RunBuilder, arguments: tuple[str, ...], what: str) -> None:
     assert what in error(run_builder("cache", *arguments, "--json"), 2)["what"]
+
+
+def test_what_the_file_says_does_not_hide_it(run_builder: RunBuilder, tmp_path: Path) -> None:
+    """A plan whose header is read when it is kept is found by the same words it was kept with."""
+    (tmp_path / "m.plan").write_bytes(plan())
+    words = ("--node-class", "h100", "--model", MODEL, "--set", "tensorrt=10.9.0.34", "--set", "precision=fp16")
+    put = document(run_builder("cache", "put", "tensorrt", "m.plan", *words, "--json"), "cache-put")
+    assert put["verdict"] == "done"
+    found = run_builder("cache", "lookup", "tensorrt", *words, "--json")
+    assert document(found, "cache-lookup")["verdict"] == "hit"

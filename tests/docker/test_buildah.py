@@ -121,6 +121,10 @@ def test_a_device_node_is_there_while_the_image_is_built(buildah: Buildah, tmp_p
     buildah.run([*words, given, str(tmp_path)], what="build with a device")
 
 
+LIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+"""Newer ones raise the limits to what not every container may."""
+
+
 def test_a_cdi_name_is_resolved_by_a_buildah_that_can_and_refused_by_one_that_cannot(
     buildah: Buildah, tmp_path: Path
 ) -> None:
@@ -142,7 +146,7 @@ def test_a_cdi_name_is_resolved_by_a_buildah_that_can_and_refused_by_one_that_ca
     source = tmp_path / "sh.c"
     source.write_text('#include <stdlib.h>\nint main(void) { return getenv("BUILDER_CDI") == NULL; }\n')
     subprocess.run(["gcc", "-static", "-o", tmp_path / "sh", source], check=True)
-    words = ["build", "--network=none", f"--cdi-config-dir={specs}", "--file", str(tmp_path / "Dockerfile")]
+    words = ["build", "--network=none", *LIMITS, f"--cdi-config-dir={specs}", "--file", str(tmp_path / "Dockerfile")]
     buildah.run([*words, *buildah_devices((name,), buildah.version), str(tmp_path)], what="build with CDI")
     with pytest.raises(BuildahFailed):
         buildah.run([*words, str(tmp_path)], what="build without it")

@@ -234,13 +234,20 @@ def test_a_made_up_backend_is_locked_audited_rendered_and_built(
     assert "--device=/dev/exa0" in rendered["run"]
 
     built = run_builder(
-        "build", "--backend", "exa", "--no-smoke", "--to", "oci:out:1", "--json", env=environment, cwd=folder
+        "build",
+        "--backend",
+        "exa",
+        "--node-class",
+        "exa-small",
+        "--no-smoke",
+        "--to",
+        "oci:out:1",
+        "--json",
+        env=environment,
+        cwd=folder,
     )
     assert built.returncode == 0, built.stdout + built.stderr
     assert document(built, "build")["verdict"] == "built"
-
-    listed = run_builder("node", "list", "--json", env=environment, cwd=folder)
-    assert '"exa-small"' in listed.stdout
 
 
 def test_gaudi_is_locked_from_its_makers_archive(ground: Ground, run_builder: RunBuilder, index: Index) -> None:
@@ -271,10 +278,6 @@ def test_gaudi_is_locked_from_its_makers_archive(ground: Ground, run_builder: Ru
     )
     assert 'HABANA_VISIBLE_DEVICES="all"' in rendered["dockerfile"]
     assert "--runtime=habana" in rendered["run"]
-    made = run_builder(
-        "build", "--backend", "hpu", "--no-smoke", "--to", "oci:out:1", "--json", env=environment, cwd=folder
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
 
 
 def test_without_the_archive_the_lock_says_where_the_wheels_are(

@@ -21,6 +21,7 @@ from builder.audit.nested import BadArchive, MemoryFile, archive_kind, inner_fil
 from builder.audit.offload import read_bundle, read_compressed_bundle, read_offload_binary
 from builder.audit.payloads import python_payloads
 from builder.audit.promises import record_faults
+from builder.audit.python_tree import PythonTree
 from builder.errors import BadInput
 from tests.fuzz import seeds
 
@@ -89,7 +90,7 @@ def _member(data: bytes) -> None:
 
 def _python(data: bytes) -> None:
     load_rules().scanner.python.uses("x.py", data)
-    for _ in python_payloads(data):
+    for _ in python_payloads(data, PythonTree(data)):
         pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from builder.audit.elf import parse_elf, parse_symbols
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS
 
+FOUND = Path(__file__).parent / "found"
 MUTATIONS = 150
 
 
@@ -23,9 +25,10 @@ def test_the_small_library_is_one() -> None:
     assert [symbol.name for symbol in symbols] == ["cudaMalloc", "dlopen", "cudaStreamX", "libkit.so"]
 
 
-def test_a_member_without_a_name() -> None:
-    data = next(seeds.archives()).replace(b"b", b"\0")
-    TARGETS["nested"].run(data.replace(b"PK\x01\x02\x14\x03", b"PK\x01\x02\x14\x00"))
+@pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.name)
+def test_what_was_found(path: Path) -> None:
+    """Inputs on which a reader once crashed; the file's name begins with the target's."""
+    TARGETS[path.name.split("-", 1)[0]].run(path.read_bytes())
 
 
 @pytest.mark.parametrize("name", TARGETS)

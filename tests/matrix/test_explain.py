@@ -239,3 +239,13 @@ def test_only_what_people_would_name_is_asked_for() -> None:
 def test_a_driver_branch_tells_how_long_it_lives() -> None:
     notes = ask("cuda", driver="535.104.05", device="H100").notes
     assert any(note.startswith("driver branch 535: LTS, EOL 2026-06") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [("551.61", "drivers for Windows are numbered so"), ("900.1", "newer than all"), ("390.1", "older than all")],
+)
+def test_a_driver_of_no_linux_branch_is_told(driver: str, said: str) -> None:
+    notes = ask("cuda", toolkit="12.8", driver=driver).notes
+    assert any(note.startswith(f"driver {driver} is ") and said in note for note in notes), notes
+    assert not any("Linux branches" in note for note in ask("cuda", toolkit="12.8", driver="570.124.06").notes)

@@ -28,6 +28,7 @@ def test_fr_05_the_check_of_the_container_runtime_is_stricter_than_minor_version
     assert refused.verdict == "unsupported"
     assert "offers CUDA 12.4" in refused.why
     assert "minor-version compatibility does not lift that" in refused.why
+    assert refused.fix == "driver 570 or newer, or a build for CUDA 12.4"
     assert ask("cuda", driver="570.26", NVIDIA_REQUIRE_CUDA="cuda>=12.8").verdict == "supported"
     without_image = ask("cuda", driver="550.144.03", toolkit="12.8")
     assert without_image.verdict == "supported"
@@ -65,13 +66,21 @@ def test_fr_07_where_it_works_it_lifts_the_floor_of_another_major() -> None:
 @pytest.mark.parametrize(("device", "verdict"), [("RTX 5090", "unsupported"), ("L4", "supported")])
 def test_fr_08_device_code_for_the_card(device: str, verdict: Verdict) -> None:
     answer = ask("cuda", torch="2.6.0+cu124", device=device, driver="570.124.06")
-    assert rule(answer, "framework-target").verdict == verdict
+    found = rule(answer, "framework-target")
+    assert (answer.verdict, found.verdict) == (verdict, verdict)
+    if verdict == "unsupported":
+        assert found.fix == "a set with sm_120: torch-2.7.0-cu128", "a cu128 build, the nearest there is"
+        older = ask("cuda", torch="2.7.0+cu128", device=device, driver="565.57.01")
+        assert rule(older, "device-driver").fix == "driver >= 570.26"
 
 
 def test_fr_09_an_override_is_never_support() -> None:
     same = ask("rocm", torch="2.9.1+rocm6.4", arch="gfx1103", HSA_OVERRIDE_GFX_VERSION="11.0.3")
     assert rule(same, "framework-target").verdict == "unsupported"
     assert "the override has no effect" in rule(same, "hsa-override").why
+    assert "HSA_OVERRIDE_GFX_VERSION=11.0.0, which AMD does not support: at their risk, for that node class only" in (
+        rule(same, "framework-target").fix
+    )
     other = rule(ask("rocm", torch="2.9.1+rocm6.4", arch="gfx1103", HSA_OVERRIDE_GFX_VERSION="11.0.0"), "hsa-override")
     assert other.verdict == "unsupported"
     assert "for one node class at the operator's risk and recorded there, never inside an image" in other.why

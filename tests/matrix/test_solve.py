@@ -196,6 +196,30 @@ def test_a_companion_binds_the_versions_it_was_made_with() -> None:
     assert (tensorrt.toolkit or "").startswith("13.")
 
 
+def test_a_release_without_an_upper_bound_is_not_the_way_out() -> None:
+    """vllm 0.2.5 asks for `torch >=2.1.1`: a resolver takes it with any torch to come, the tables do not."""
+    absurd = solved("cuda", "torch==2.15.0", "vllm==0.2.5")
+    assert not absurd.stacks
+    assert absurd.refused[0].name == "torch-2.15.0-cu132"
+    assert "torch >=2.1.1,<2.2" in absurd.refused[0].rules[0].why
+    assert not solved("cuda", "torch==2.15.0", "vllm").stacks
+    newest = first("cuda", "vllm")
+    assert (newest.frameworks["torch"], newest.frameworks["vllm"]) == ("2.14.0", "0.33.0")
+    assert not solved("npu", "torch==2.12.0", "vllm-ascend").stacks
+
+
+def test_what_is_wanted_together_stands_together_or_not_at_all() -> None:
+    by_plugin = first("npu", "vllm==0.15.0")
+    assert by_plugin.frameworks["vllm-ascend"] == "0.15.0rc1"
+    assert first("npu", "vllm-ascend", python=None).python == "3.12", "the plug-in's Pythons bind the stack's"
+    both = first("tpu", "jax", "torch-xla", python=None)
+    assert both.frameworks["libtpu"] == "0.0.17.*", "the newest release of each that agree on libtpu"
+    refused = solved("tpu", "jax==0.12.0", "torch-xla==2.9.0", python=None)
+    assert not refused.stacks
+    assert "an image for each" in refused.refused[0].rules[0].fix
+    assert not solved("npu", "vllm-ascend==0.28.0rc1").stacks, "of that release only the date is known"
+
+
 def test_vendor_bases_are_named_where_the_wheels_need_them() -> None:
     assert first("npu", "torch-npu==2.9.0", toolkit="8.5.0").base == "quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11"
     lite = solved("npu", "torch-npu==2.9.0", toolkit="8.5.0", node=node_class("ascend-310p3")).stacks[0]

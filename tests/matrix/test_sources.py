@@ -60,6 +60,7 @@ COUNTS: tuple[tuple[str, int, str, Counter], ...] = (
     ("cann-torchnpu-wheels", 67, "npu/torch-wheels", rows),
     ("cann-triton", 7, "npu/triton", rows),
     ("cann-vllm", 45, "npu/vllm", rows),
+    ("container-toolkit", 51, "cuda/container", rows),
     ("cuda-arch", 24, "cuda/target", rows),
     ("cuda-arch-gpus", 25, "cuda/device", rows),
     ("cuda-arch-rules", 9, "cuda/target-rules", rows),

@@ -129,10 +129,13 @@ def test_referrers_live_under_the_fallback_tag(remote: Remote) -> None:
     assert remote.manifest(f"sha256-{subject.digest.hex}") is not None
 
 
-def test_many_attach_at_once_and_nothing_is_lost(registry_host: str, repository_name: str, remote: Remote) -> None:
+@pytest.mark.parametrize("writers", [8, pytest.param(50, marks=pytest.mark.big)])
+def test_many_attach_at_once_and_nothing_is_lost(
+    registry_host: str, repository_name: str, remote: Remote, writers: int
+) -> None:
     """FR-31 on the real registry: each writer has its own client, as separate jobs have."""
     subject = image(remote, tag="1.0")
-    manifests = [referrer(subject, remote, artifact_type="a/b", body=f"{n}".encode()) for n in range(8)]
+    manifests = [referrer(subject, remote, artifact_type="a/b", body=f"{n}".encode()) for n in range(writers)]
     start = threading.Barrier(len(manifests))
     failures: list[BaseException] = []
 

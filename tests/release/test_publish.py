@@ -123,7 +123,8 @@ def test_requests_of_a_first_and_an_up_to_date_push(built: Layout, registry_host
     first = [line.split()[0] for line in counting.lines]
     assert first.count("PUT") == 2 + 1 + 4 + 3 + 1 + 1  # blobs, image, evidence blobs, evidence, its list, the tag
     assert counting.lines[0] == f"HEAD {name}/manifests/1.0-cpu"
-    assert counting.lines[-2:] == [f"PUT {name}/manifests/1.0-cpu", f"HEAD {name}/manifests/1.0-cpu"]
+    looks = [f"HEAD {name}/manifests/1.0-cpu"] * 2  # right after, and when another writer would be done
+    assert counting.lines[-3:] == [f"PUT {name}/manifests/1.0-cpu", *looks]
     counting.lines.clear()
     again = Remote.open(RegistryRef(registry_host, name), environ={}, reporter=SILENT, transport=counting)
     _publish(built, made.digest, again)

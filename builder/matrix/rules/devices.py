@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from difflib import get_close_matches
 
 from builder.matrix.load import Backend, siblings
@@ -303,10 +304,35 @@ def _target_fix(question: Question, backend: Backend) -> str:
     other = next((arch for arch in ARCHES if any(_carries(backend, row, target, arch) for row in own)), None)
     if other is not None and machine is not None:
         return f"the build for {other}"
+    forced = _override(target, {code for row in own for code in targets_of(row, machine) or ()})
     if able:
-        return f"a set with {target}: {able[-1].text('set')}"
+        return f"a set with {target}: {_nearest(able, own).text('set')}" + forced
     carried = sorted({code for row in own for code in targets_of(row, machine) or ()})
-    return f"no build listed carries {target}; one of the devices this one is for: {', '.join(carried)}"
+    return f"no build listed carries {target}; one of the devices this one is for: {', '.join(carried)}" + forced
+
+
+def _nearest(able: list[Row], own: list[Row]) -> Row:
+    """The set whose versions are nearest to what was asked: the oldest of the newer ones, or the newest of the rest."""
+
+    def key(row: Row) -> tuple[object, ...]:
+        return tuple(sort_key(cell.partition("+")[0])[0] for cell in row.packages().values())[:1]
+
+    asked = max((key(row) for row in own), default=())
+    newer = [row for row in able if key(row) >= asked]
+    return min(newer, key=key) if newer else max(able, key=key)
+
+
+def _override(target: str, carried: set[str]) -> str:
+    """What operators do at their own risk on AMD devices: run the code of a sibling (FR-09)."""
+    kin = sorted(code for code in carried if len(target) > 6 and code[:-1] == target[:-1] and code != target)
+    found = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", kin[0]) if target.startswith("gfx") and kin else None
+    if found is None:
+        return ""
+    version = f"{found[1]}.{int(found[2], 16)}.{int(found[3], 16)}"
+    return (
+        f"; operators force code for {kin[0]} with HSA_OVERRIDE_GFX_VERSION={version}, which AMD does not support: at "
+        "their risk, for that node class only, never inside an image"
+    )
 
 
 def _carries(backend: Backend, row: Row, target: str, machine: str | None) -> bool:

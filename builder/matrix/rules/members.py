@@ -17,7 +17,7 @@ from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key, specifier, within
 
-__all__ = ["framework_parts", "package_known", "package_pins", "release_members", "shared_packages"]
+__all__ = ["framework_parts", "meet", "package_known", "package_pins", "release_members", "shared_packages"]
 
 _PARTS = ("cudnn", "nccl", "triton")
 
@@ -282,7 +282,7 @@ def shared_packages(question: Question, backend: Backend) -> RuleVerdict | None:
     for (first, mine), (second, theirs) in itertools.combinations(leads, 2):
         for own, other in itertools.product(mine, theirs):
             for name in sorted(own.packages().keys() & other.packages().keys() - question.packages.keys()):
-                if not _meet(own.packages()[name], other.packages()[name]):
+                if not meet(own.packages()[name], other.packages()[name]):
                     return RuleVerdict(
                         rule="shared-packages",
                         verdict="unsupported",
@@ -294,7 +294,7 @@ def shared_packages(question: Question, backend: Backend) -> RuleVerdict | None:
     return None
 
 
-def _meet(cell: str, other: str) -> bool:
+def meet(cell: str, other: str) -> bool:
     """Whether some version satisfies two cells, as far as cells are exact, prefixes or plain bounds."""
     first, second = specifier(cell), specifier(other)
     if first is None or second is None:

@@ -13,7 +13,7 @@ from builder.matrix.question import Question
 from builder.matrix.require import met, parse_requirement
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.values import RuleVerdict
-from builder.matrix.versions import parse
+from builder.matrix.versions import parse, sort_key
 
 __all__ = ["hsa_override", "neff_features", "pjrt_api", "require_met", "runtime_compat"]
 
@@ -52,8 +52,22 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
         why=f"{offers}, the image asks {text!r}: a container engine in legacy mode refuses it at start; "
         "minor-version compatibility does not lift that, under CDI nothing is checked",
         source=source,
-        fix="a newer driver, or a build for the toolkit the driver offers",
+        fix=_driver_for(text, backend) + (f", or a build for CUDA {offered}" if offered else ""),
     )
+
+
+def _driver_for(text: str, backend: Backend) -> str:
+    """The oldest driver branch that offers the CUDA a requirement asks for: `cuda>=12.8` → `driver 570 or newer`."""
+    asked = re.search(r"cuda>=(\d+\.\d+)", text)
+    if asked is not None:
+        able = [
+            row.text("branch") or ""
+            for row in backend.rows("driver-branch")
+            if sort_key(row.text("toolkit") or "") >= sort_key(asked[1])
+        ]
+        if able:
+            return f"driver {min(able, key=sort_key)} or newer"
+    return "a newer driver"
 
 
 def _brand(device: str | None) -> str | None:

@@ -91,7 +91,13 @@ def _by_sets(question: Question, backend: Backend, apart: Table | None) -> Itera
 
 def spoken_of(question: Question, backend: Backend, rows: Collection[Row]) -> frozenset[str]:
     """Packages some rule says something of: those of sets, limits, metadata, releases and builds that apply."""
-    found = {table.lead for table in set_tables(backend)} | {name for row in rows for name in row.packages()}
+    leads = {table.lead for table in set_tables(backend)}
+    led = any(name in leads for name in question.packages)
+    found = leads | {name for row in rows for name in row.packages()}
+    for table in set_tables(backend):
+        if table.lead is not None and table.lead in question.packages:
+            own = [row for row in table.rows if agrees(backend, row, table.lead, question.packages[table.lead])]
+            found |= {name for row in own or table.rows for name in row.packages()}
     if any(row.text(part) for row in rows for part in _PARTS):
         found |= {name for name in question.packages if family_name(name) in _PARTS}
     for row in backend.rows("limit"):
@@ -108,7 +114,9 @@ def spoken_of(question: Question, backend: Backend, rows: Collection[Row]) -> fr
         found |= {name for row in table.rows for name in row.mapping("members")}
     found |= {row.text("package") for row in backend.rows("forward-compat")} | {"cuda-compat"}
     return frozenset(
-        name for name in question.packages if name in found or family_name(name) in found or _in_sets(name, backend)
+        name
+        for name in question.packages
+        if name in found or family_name(name) in found or (not led and _in_sets(name, backend))
     )
 
 

@@ -1,0 +1,68 @@
+"""One Python source as a syntax tree that is made at most once, its nodes sorted by type."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from functools import cached_property
+from typing import TypeVar
+
+__all__ = ["PythonTree"]
+
+_Node = TypeVar("_Node", bound=ast.AST)
+_LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+
+
+class PythonTree:
+    """The tree of a source; empty for what is no Python."""
+
+    def __init__(self, source: bytes) -> None:
+        self._source = source
+
+    def all(self, kind: type[_Node]) -> list[_Node]:
+        """The nodes of exactly this type, outer ones first."""
+        return self._sorted[0].get(kind, [])  # type: ignore[return-value]  # by construction
+
+    def function_of(self, node: ast.AST) -> ast.AST | None:
+        """The innermost function around a call; None at the top of the module."""
+        return self._sorted[1].get(id(node))
+
+    @cached_property
+    def returned(self) -> dict[str, list[ast.expr]]:
+        """Name of a function to what it returns."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.all(ast.Return):
+            function = self.function_of(node)
+            if node.value is not None and isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.setdefault(function.name, []).append(node.value)
+        return found
+
+    @cached_property
+    def _sorted(self) -> tuple[dict[type[ast.AST], list[ast.AST]], dict[int, ast.AST | None]]:
+        by_type: dict[type[ast.AST], list[ast.AST]] = {}
+        functions: dict[int, ast.AST | None] = {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                level: list[tuple[ast.AST, ast.AST | None]] = [(ast.parse(self._source), None)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return by_type, functions
+        while level:
+            below: list[tuple[ast.AST, ast.AST | None]] = []
+            for node, function in level:
+                kind = node.__class__
+                by_type.setdefault(kind, []).append(node)
+                if kind is ast.Call or kind is ast.Return or kind is ast.Raise or kind is ast.If:
+                    functions[id(node)] = function
+                elif kind is ast.FunctionDef or kind is ast.AsyncFunctionDef:
+                    function = node
+                elif kind is ast.Constant or kind is ast.Name:
+                    continue
+                for field in node._fields:
+                    value = getattr(node, field, None)
+                    if value.__class__ is list:
+                        below += [(item, function) for item in value if isinstance(item, ast.AST)]
+                    elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+                        below.append((value, function))
+            level = below
+        return by_type, functions

@@ -1,0 +1,196 @@
+"""`builder cache warm` on real images: two passes of a program that compiles into the folder it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.cache import EngineCache, Entry
+from builder.cache.watch import watching
+from builder.smoke.values import RunnableImage
+from tests.conftest import RunBuilder
+from tests.schemas import document, error
+from tests.smoke import images
+from tests.smoke.conftest import MakeImage, image_maker
+
+COMPILES = """
+import os, pathlib, sys, time
+folder = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "ab")
+assert os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] == "1"
+{extra}
+kernel = folder / "kernel.so"
+if kernel.exists():
+    assert kernel.read_bytes() == b"machine code"
+else:
+    folder.mkdir(exist_ok=True)
+    (folder / "kernel.lock").write_text(str(os.getpid()))
+    kernel.write_bytes(b"machine code")
+"""
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> images.Tarred:
+    folder = tmp_path_factory.mktemp("base") / "root"
+    folder.mkdir()
+    images.base_root(folder)
+    return images.tar_of_folder(folder)
+
+
+@pytest.fixture
+def make_image(tmp_path: Path, layer: images.Tarred) -> MakeImage:
+    return image_maker(tmp_path, layer)
+
+
+def image(make_image: MakeImage, program: str) -> RunnableImage:
+    return make_image(packages={"torch": "2.13.0+cpu"}, warmup=["/opt/venv/bin/python", "-c", program])
+
+
+def warm(run_builder: RunBuilder, tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    done = run_builder(
+        "cache", "warm", f"oci:{tmp_path}/layout:test", "--cache", str(tmp_path / "engines"), "--json", *options
+    )
+    return done.returncode, document(done, "cache-warm")
+
+
+def kept(tmp_path: Path) -> list[str]:
+    entries = EngineCache(tmp_path / "engines").entries()
+    return [str(entry.digest) for entry in entries if isinstance(entry, Entry)]
+
+
+def test_what_the_first_pass_compiles_the_second_only_reads(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path
+) -> None:
+    made = image(make_image, COMPILES.format(extra=""))
+    code, found = warm(run_builder, tmp_path)
+    assert (code, found["verdict"], found["kind"], found["why"]) == (0, "warmed", "inductor", "")
+    assert (found["first"]["compiled"], found["first"]["read"]) == (1, 0)
+    assert (found["second"]["compiled"], found["second"]["read"]) == (0, 1)
+    factors = {one["name"]: one["value"] for one in found["entry"]["factors"]}
+    assert factors["model"] == str(made.digest) == found["digest"]
+    assert (factors["torch"], factors["device"], factors["toolkit"]) == ("2.13.0+cpu", "cpu", "none")
+    assert kept(tmp_path) == [found["key"]]
+    assert not list((tmp_path / "store" / "tmp").iterdir())
+
+
+def test_the_text_tells_both_passes(run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path) -> None:
+    image(make_image, COMPILES.format(extra=""))
+    done = run_builder("cache", "warm", f"oci:{tmp_path}/layout:test", "--workers", "3")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("first pass: ")
+    assert lines[0].endswith(" s, 1 compiled, 0 read")
+    assert lines[1].endswith(" s, 0 compiled, 1 read")
+    assert "warmed" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("extra", "why"),
+    [
+        (
+            "folder = folder / str(time.time_ns())\nfolder.mkdir(parents=True)",
+            "the second pass still compiled: 1 file (",
+        ),
+        ("if folder.exists(): sys.exit()", "read nothing from the folder"),
+        ("sys.exit()", "the warmup left nothing in the folder that TORCHINDUCTOR_CACHE_DIR names"),
+    ],
+    ids=["a key that changes", "a cache that is not used", "nothing compiled"],
+)
+def test_an_engine_whose_use_is_not_proven_is_not_kept(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path, extra: str, why: str
+) -> None:
+    """FR-20: ready is said before the kernels exist; only a second pass that compiles nothing shows that they do."""
+    image(make_image, COMPILES.format(extra=extra))
+    code, found = warm(run_builder, tmp_path)
+    assert (code, found["verdict"], found["entry"]) == (1, "failed", None)
+    assert why in found["why"]
+    assert found["fix"]
+    assert kept(tmp_path) == []
+
+
+def test_an_engine_kept_before_must_serve_and_stays(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path
+) -> None:
+    image(make_image, COMPILES.format(extra=""))
+    _, first = warm(run_builder, tmp_path)
+    code, again = warm(run_builder, tmp_path)
+    assert (code, again["key"], again["entry"]["created"]) == (0, first["key"], first["entry"]["created"])
+
+
+def test_on_another_machine_nothing_runs(run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path) -> None:
+    image(make_image, COMPILES.format(extra=""))
+    code, found = warm(run_builder, tmp_path, "--node-class", "cpu-armv8.0-a")
+    assert (code, found["verdict"], found["first"]) == (4, "not-run", None)
+    assert "this machine is not cpu-armv8.0-a" in found["why"]
+
+
+def test_a_warmup_that_fails_is_no_answer_about_engines(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path
+) -> None:
+    image(make_image, "raise SystemExit('no model here')")
+    done = run_builder("cache", "warm", f"oci:{tmp_path}/layout:test", "--json")
+    found = error(done, 1)
+    assert found["what"] == "the warmup failed in the first pass"
+    assert "no model here" in found["why"]
+
+
+def test_the_folder_can_be_told_under_another_name(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path
+) -> None:
+    image(make_image, COMPILES.replace("TORCHINDUCTOR_CACHE_DIR", "OWN_FOLDER").format(extra=""))
+    code, found = warm(run_builder, tmp_path, "--kind", "inductor", "--variable", "OWN_FOLDER")
+    assert (code, found["verdict"]) == (0, "warmed")
+
+
+@pytest.mark.parametrize(
+    ("options", "packages", "what"),
+    [
+        ((), {"numpy": "2.0"}, "which engines are meant?"),
+        ((), {"torch": "2.13.0+cpu", "jax": "0.9", "jaxlib": "0.9"}, "which engines are meant?"),
+        (("--kind", "openvino"), {"openvino": "2026.2"}, "nothing tells a program where to keep its openvino engines"),
+        (("--kind", "inductr"), {"torch": "2.13.0+cpu"}, "unknown engine kind 'inductr'"),
+        (("--variable", "X"), {"torch": "2.13.0+cpu"}, "--variable without --kind"),
+        (("--node-class", "h100"), {"torch": "2.13.0+cpu"}, ""),
+    ],
+)
+def test_questions_that_cannot_be_answered(
+    run_builder: RunBuilder,
+    make_image: MakeImage,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    packages: dict[str, str],
+    what: str,
+) -> None:
+    make_image(packages=packages, warmup=["true"])
+    found = error(run_builder("cache", "warm", f"oci:{tmp_path}/layout:test", "--json", *options), 2)
+    assert what in found["what"]
+    assert found["fix"]
+
+
+def test_without_a_warmup_the_mend_is_named(run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path) -> None:
+    make_image(packages={"torch": "2.13.0+cpu"})
+    found = error(run_builder("cache", "warm", f"oci:{tmp_path}/layout:test", "--json"), 2)
+    assert "[warmup]" in found["fix"]
+
+
+def test_openings_are_seen_in_every_folder(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for path in ("one", "deep/two", "deep/er/three", "untouched"):
+        (tmp_path / path).write_text("x")
+    with watching(tmp_path) as seen:
+        for path in ("one", "deep/two", "deep/er/three"):
+            (tmp_path / path).read_text()
+    assert seen.opened == {"one", "deep/two", "deep/er/three"}
+    assert seen.complete
+
+
+def test_the_table_of_folders_holds_known_kinds() -> None:
+    from builder import resources
+    from builder.cache import kind_names
+    from builder.cache.folders import load_folders
+
+    folders = load_folders(resources.checks_dir() / "engines.toml")
+    assert folders.keys() <= set(kind_names())
+    assert json.dumps(sorted(folders))

@@ -62,7 +62,7 @@ def run(python: str, program: str, folder: Path, home: Path) -> list[str]:
     home.mkdir(exist_ok=True)
     done = subprocess.run(
         [python, "-c", program, folder],
-        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+        env={"HOME": str(home), "TMPDIR": str(home), "USER": home.name, "PATH": "/usr/bin:/bin"},
         cwd=home,
         check=True,
         capture_output=True,
@@ -72,14 +72,26 @@ def run(python: str, program: str, folder: Path, home: Path) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_one_machine_compiled_another_loads(engines: str, tmp_path: Path, name: str) -> None:
-    program, properties = CASES[name]
-    made = tmp_path / "made"
-    first = run(engines, program, made, tmp_path / "home-a")
-    assert first[0] in ("0", "False")
-    kind = engine_kind(name)
-    key = engine_key(kind, model=Digest.of(b"model"), properties=properties, node=V4)
+MEGA = """
+import pathlib, sys
+import torch
+from torch._dynamo.utils import counters
+file = pathlib.Path(sys.argv[1])
+if file.exists():
+    torch.compiler.load_cache_artifacts(file.read_bytes())
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+with torch.no_grad():
+    torch.compile(model)(torch.ones(2, 8))
+if not file.exists():
+    file.write_bytes(torch.compiler.save_cache_artifacts()[0])
+seen = counters["aot_autograd"]
+print(seen["autograd_cache_hit"], seen["autograd_cache_miss"])
+"""
+
+
+def travelled(tmp_path: Path, kind: str, properties: dict[str, str], made: Path) -> Path:
+    """Where another machine restores the engine: kept, pushed, found, pulled, looked up, restored."""
+    key = engine_key(engine_kind(kind), model=Digest.of(b"model"), properties=properties, node=V4)
     ours, theirs = EngineCache(tmp_path / "ours"), EngineCache(tmp_path / "theirs")
     entry = ours.put(key, made)
     registry = Layout(tmp_path / "registry")
@@ -91,10 +103,25 @@ def test_what_one_machine_compiled_another_loads(engines: str, tmp_path: Path, n
     found = theirs.lookup(key)
     assert found.verdict == "hit"
     assert found.entry is not None
-    place = theirs.restore(found.entry, tmp_path / "elsewhere" / "cache")
-    hits, misses = run(engines, program, place, tmp_path / "home-b")
+    return theirs.restore(found.entry, tmp_path / "elsewhere" / "cache")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_one_machine_compiled_another_loads(engines: str, tmp_path: Path, name: str) -> None:
+    program, properties = CASES[name]
+    made = tmp_path / "made"
+    first = run(engines, program, made, tmp_path / "home-a")
+    assert first[0] in ("0", "False")
+    hits, misses = run(engines, program, travelled(tmp_path, name, properties, made), tmp_path / "home-b")
     assert hits not in ("0", "False")
     assert misses == "0"
+
+
+def test_a_mega_cache_of_one_machine_is_loaded_by_another(engines: str, tmp_path: Path) -> None:
+    made = tmp_path / "made.bin"
+    assert run(engines, MEGA, made, tmp_path / "home-a") == ["0", "1"]
+    place = travelled(tmp_path, "mega-cache", {"torch": "2.13.0"}, made)
+    assert run(engines, MEGA, place, tmp_path / "home-b") == ["1", "0"]
 
 
 @pytest.mark.parametrize("name", CASES)

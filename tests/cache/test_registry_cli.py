@@ -116,6 +116,9 @@ def test_a_damaged_engine_is_refused_and_the_others_go_on(
     found = document(run_builder("cache", "pull", "oci:dist:1.0", *PULL, "--json"), "cache-pull")
     assert (found["verdict"], [one["kind"] for one in found["engines"]]) == ("pulled", ["triton-nvidia"])
     assert [one["key"] for one in found["refused"]] == [str(entries[0].digest)]
+    one = ("--entry", entries[1].digest.hex[:10], "--dry-run", "--json")
+    named = document(run_builder("cache", "pull", "oci:dist:1.0", *PULL, *one), "cache-pull")
+    assert [item["key"] for item in named["engines"]] == [str(entries[1].digest)]
 
 
 def test_pushing_again_is_there_and_changes_nothing(

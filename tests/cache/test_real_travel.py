@@ -67,7 +67,7 @@ def run(python: str, program: str, folder: Path, home: Path) -> list[str]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     return done.stdout.split()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from builder.matrix.values import TargetScheme
 
@@ -56,11 +57,13 @@ def is_target(text: str, scheme: TargetScheme) -> bool:
     return scheme not in ("sm", "gfx") or re.fullmatch(r"sm_\d{2,3}[af]?|gfx[0-9a-f]+(?:-.*)?", text) is not None
 
 
+@lru_cache(maxsize=4096)
 def _capability(target: str) -> tuple[int, int, str] | None:
     match = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)([af]?)", target)
     return (int(match[1]), int(match[2]), match[3]) if match else None
 
 
+@lru_cache(maxsize=16384)
 def runs_sm(cubin: str, device: str) -> bool:
     """Whether a cubin `sm_XY[a|f]` runs on a device `sm_XY`.
 

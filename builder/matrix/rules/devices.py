@@ -336,7 +336,10 @@ def _override(target: str, carried: set[str]) -> str:
 
 
 def _carries(backend: Backend, row: Row, target: str, machine: str | None) -> bool:
-    verdict = row_target(backend, row, target, machine)
-    if machine is not None and not _built_for(row, machine):
+    """Whether a set has code for a target and wheels for a machine; as `row_target`, without words."""
+    targets = targets_of(row, machine)
+    if targets is None or (machine is not None and not _built_for(row, machine)):
         return False
-    return verdict is not None and verdict.verdict == "supported"
+    if covers(backend.spec.targets, targets, target, row.texts("ptx") or ()) is not None:
+        return True
+    return _exception(backend, targets, target, row.text("toolkit")) is not None

@@ -107,6 +107,7 @@ def find_wheel(
 def _choose(requirement: Requirement, links: Iterable[Link], *, python: str, arch: Arch, glibc: str) -> Link:
     """The link an installer would take; `NoWheel` says what was offered instead."""
     wanted = canonicalize_name(requirement.name)
+    pinned = any(item.operator in ("==", "===") and "*" not in item.version for item in requirement.specifier)
     by_version: dict[Version, dict[str, Link]] = {}
     offered = 0
     for link in links:
@@ -114,7 +115,7 @@ def _choose(requirement: Requirement, links: Iterable[Link], *, python: str, arc
             name, version, _, _ = parse_wheel_filename(link.file)
         except InvalidWheelFilename:
             continue
-        if name == wanted:
+        if name == wanted and (pinned or not link.yanked):
             offered += 1
             if accepts(link.file, python=python, arch=arch, glibc=glibc):
                 by_version.setdefault(version, {}).setdefault(link.file, link)

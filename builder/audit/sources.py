@@ -173,8 +173,9 @@ def _chosen(links: Iterable[Link], fit: Fit, *, newest: bool) -> list[Link]:
         if accepts(link.file, python=fit.python, arch=fit.arch, glibc=fit.glibc):
             found.setdefault((version, build, link.file), link)
     if newest:
-        stable = [version for version, _, _ in found if not version.is_prerelease]
-        last = max(stable or [version for version, _, _ in found], default=None)
+        kept = [key[0] for key, link in found.items() if not link.yanked]
+        stable = [version for version in kept if not version.is_prerelease]
+        last = max(stable or kept, default=None)
         found = {key: link for key, link in found.items() if key[0] == last}
     return [found[key] for key in sorted(found)]
 

@@ -38,6 +38,8 @@ class Link:
     """Hex digest of the file itself. The digest of its metadata file (`data-core-metadata`) is another thing."""
     dated: bool
     """Whether the page says when it was uploaded."""
+    yanked: bool = False
+    """Whether its makers took it back: installers take it only when exactly this version is asked for (PEP 592)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +76,7 @@ def listing(client: httpx.Client, url: str) -> Listing | None:
             return Listing(projects=(), links=links)
         parser = _Anchors()
         parser.feed(response.text)
-        folders = (urlsplit(href).path.rstrip("/").rpartition("/")[2] for href in parser.hrefs)
+        folders = (urlsplit(href).path.rstrip("/").rpartition("/")[2] for href, _ in parser.anchors)
         return Listing(projects=_names(unquote(name) for name in folders), links=())
 
 
@@ -148,6 +150,7 @@ def parse_json(page: Any, base: str) -> tuple[Link, ...]:
             url=urljoin(base, str(entry["url"])),
             sha256=entry.get("hashes", {}).get("sha256"),
             dated=bool(entry.get("upload-time")),
+            yanked=entry.get("yanked", False) is not False,
         )
         for entry in page["files"]
     )
@@ -158,26 +161,28 @@ def parse_html(text: str, base: str) -> tuple[Link, ...]:
     parser = _Anchors()
     parser.feed(text)
     links: list[Link] = []
-    for href in parser.hrefs:
+    for href, yanked in parser.anchors:
         url = urljoin(parser.base or base, href)
         bare, _, fragment = url.partition("#")
         file = unquote(urlsplit(bare).path.rpartition("/")[2])
         if file:
             match = _SHA256.search(fragment)
-            links.append(Link(file=file, url=bare, sha256=match[1] if match else None, dated=False))
+            links.append(Link(file=file, url=bare, sha256=match[1] if match else None, dated=False, yanked=yanked))
     return tuple(links)
 
 
 class _Anchors(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.hrefs: list[str] = []
+        self.anchors: list[tuple[str, bool]] = []
+        """Target of a link, and whether its file is yanked."""
         self.base = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        href = dict(attrs).get("href")
+        values = dict(attrs)
+        href = values.get("href")
         if tag == "a" and href:
-            self.hrefs.append(href)
+            self.anchors.append((href, "data-yanked" in values))
         elif tag == "base" and href and not self.base:
             self.base = href
 

@@ -317,3 +317,22 @@ def test_only_few_items_are_under_way() -> None:
     for done, (item, result) in enumerate(in_order(lambda number: -number, items(), jobs=2), 1):
         assert (item, result) == (done - 1, 1 - done)
         assert taken <= done + 6
+
+
+@pytest.mark.parametrize("html", [False, True])
+def test_what_its_makers_took_back_is_not_the_newest(builder: Inside, index: Index, tmp_path: Path, html: bool) -> None:
+    index.html = html
+    index.add(make_wheel(tmp_path, "alpha", "1.0"))
+    index.add(make_wheel(tmp_path, "alpha", "2.0"))
+    index.offers["alpha"][1].yanked = True
+    results = tmp_path / "r.jsonl"
+
+    def versions(*targets: str) -> list[str]:
+        results.unlink(missing_ok=True)
+        env = {"UV_DEFAULT_INDEX": index.url}
+        builder("audit", *targets, "--backend", "cpu", "--results", results, env=env)
+        return [line["audit"]["version"] for line in lines(results) if "audit" in line]
+
+    assert versions(f"{index.url}/", "--newest") == versions("alpha") == ["1.0"]
+    assert versions(f"{index.url}/") == ["1.0", "2.0"]
+    assert versions("alpha==2.0") == ["2.0"]

@@ -63,6 +63,7 @@ class Offer:
     hashed: bool = True
     metadata_hash: bool = False
     """Whether the page gives the digest of the METADATA file (PEP 714)."""
+    yanked: bool = False
 
     @property
     def metadata(self) -> bytes:
@@ -149,9 +150,9 @@ def serving(index: Index) -> Iterator[Index]:
                 for offer in index.offers[name]:
                     digest = hashlib.sha256(offer.path.read_bytes()).hexdigest()
                     href = f"../../files/{offer.path.name}" + (f"#sha256={digest}" if offer.hashed else "")
-                    extra = ""
+                    extra = ' data-yanked="broken"' if offer.yanked else ""
                     if offer.metadata_hash:
-                        extra = f' data-core-metadata="sha256={hashlib.sha256(offer.metadata).hexdigest()}"'
+                        extra += f' data-core-metadata="sha256={hashlib.sha256(offer.metadata).hexdigest()}"'
                     lines.append(f'<a href="{href}"{extra}>{offer.path.name}</a>')
                 return self._send(200, "\n".join(lines).encode(), {"Content-Type": "text/html"})
             files = []
@@ -160,6 +161,8 @@ def serving(index: Index) -> Iterator[Index]:
                 digest = hashlib.sha256(offer.path.read_bytes()).hexdigest()
                 entry["hashes"] = {"sha256": digest} if offer.hashed else {}
                 entry["size"] = offer.path.stat().st_size
+                if offer.yanked:
+                    entry["yanked"] = "broken"
                 if offer.uploaded:
                     entry["upload-time"] = offer.uploaded
                 if offer.metadata_hash:

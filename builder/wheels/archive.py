@@ -49,7 +49,7 @@ _DAMAGE = (
     struct.error,
 )
 """What inflating damaged data raises."""
-_RESIDENT = 16 << 20
+_RESIDENT = 4 << 20
 """Bytes of a wheel that stay mapped in at most, about; wheels have gigabytes."""
 
 

@@ -226,11 +226,15 @@ def _clear(folder: Path, before: float) -> None:
 
 
 def _waiting(folder: Path, part: Part) -> bool:
-    """Whether an earlier pull fetched the part; its bytes are checked when the file is put together."""
+    """Whether an earlier pull fetched the part; one that is not whole any more is removed."""
+    path = folder / part.digest.hex
     try:
-        return (folder / part.digest.hex).stat().st_size == part.size
+        if path.stat().st_size == part.size and Digest.of_file(path) == part.digest:
+            return True
     except FileNotFoundError:
         return False
+    path.unlink(missing_ok=True)
+    return False
 
 
 def _taken_over(
@@ -240,15 +244,29 @@ def _taken_over(
     places: dict[Digest, Path] = {}
     missing: dict[Digest, int] = {}
     for digest, size in _files(told).items():
-        path = incoming.new_path()
-        try:
-            os.link(cache.store.part_path(digest), path)
-            incoming.adopt(path, digest)
-            places[digest] = path
-        except (OSError, CorruptBlob):
-            path.unlink(missing_ok=True)
+        place = _taken(cache.store.part_path(digest), digest, incoming)
+        if place is None:
             missing[digest] = size
+        else:
+            places[digest] = place
     return places, missing
+
+
+def _taken(source: Path, digest: Digest, incoming: Incoming) -> Path | None:
+    """A file of the cache as a part of what comes in, by a second name, or copied where there are no hard links."""
+    path = incoming.new_path()
+    try:
+        os.link(source, path)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return source if incoming.add_file(source).digest == digest else None
+    try:
+        incoming.adopt(path, digest)
+    except CorruptBlob:
+        path.unlink(missing_ok=True)
+        return None
+    return path
 
 
 def _fetch(repository: Repository, parts: Sequence[Part], folder: Path, reporter: Reporter) -> None:

@@ -119,7 +119,8 @@ def differs_from_node(entry: Entry, node: NodeClass) -> tuple[Difference, ...]:
     kind = engine_kind(entry.key.kind)
     stated = {name: value for name, value in entry.key.factors.items() if name in kind.properties and value}
     known = engine_key(kind, node=node).factors
-    told = {one.name: known[one.name] for one in kind.properties.values() if one.node is not None and one.name in known}
+    devices = {one.name for one in kind.properties.values() if one.node is not None and one.group == "device"}
+    told = {name: value for name, value in known.items() if name in devices}
     return judge(kind, {**stated, **told}, entry.key.factors)
 
 

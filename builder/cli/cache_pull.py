@@ -35,7 +35,9 @@ __all__ = ["command"]
 )
 @click.option("--kind", default=None, help="Fetch engines of this kind only.")
 @click.option("--model", default=None, metavar="DIGEST", help="Fetch engines of this model only.")
-@click.option("--entry", "names", multiple=True, metavar="KEY", help="Fetch this engine only; its key.")
+@click.option(
+    "--entry", "names", multiple=True, metavar="KEY", help="Fetch this engine only; its key or the start of it."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be fetched.")
 @cache_option
 @plain_http_option
@@ -78,10 +80,14 @@ def command(
     repository = open_reference(console, reference, plain_http=plain_http)
     digest = find_image(reference, repository).digest
     wanted_model = None if model is None else f"sha256:{model.lower().removeprefix('sha256:')}"
-    wanted_keys = {f"sha256:{name.lower().removeprefix('sha256:')}" for name in names}
+    starts = tuple(f"sha256:{name.lower().removeprefix('sha256:')}" for name in names)
 
     def wanted(one: Listed) -> bool:
-        return kind in (None, one.kind) and wanted_model in (None, one.model) and (not names or one.key in wanted_keys)
+        return (
+            kind in (None, one.kind)
+            and wanted_model in (None, one.model)
+            and (not starts or one.key.startswith(starts))
+        )
 
     found = find(repository, digest, node=node, keys=public, wanted=wanted)
     engines: list[dict[str, Any]] = []

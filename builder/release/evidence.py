@@ -30,6 +30,8 @@ _PREDICATE_KEY = "in-toto.io/predicate-type"
 _TITLE_KEY = "org.opencontainers.image.title"
 """On the layer: the file name that tools save it under (image-spec, annotations.md)."""
 _SUMMARY = "dev.builder."
+_ENGINE = "dev.builder.engine."
+"""Annotations of an engine (builder.cache.statement); of them kind and node class say something to people."""
 _LIMIT = 64 << 20
 """Bytes of evidence that are read at most."""
 
@@ -246,6 +248,9 @@ def _listed_kind(entry: Descriptor) -> EvidenceKind:
 
 
 def _summary(annotations: Mapping[str, str]) -> dict[str, str]:
+    engine = annotations.get(f"{_ENGINE}kind")
+    if engine is not None:
+        return {"engine": str(engine), "node-class": str(annotations.get(f"{_ENGINE}node-class", ""))}
     return {
         key.removeprefix(_SUMMARY): str(value)
         for key, value in sorted(annotations.items())

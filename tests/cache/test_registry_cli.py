@@ -116,6 +116,17 @@ def test_a_damaged_engine_is_refused_and_the_others_go_on(
     found = document(run_builder("cache", "pull", "oci:dist:1.0", *PULL, "--json"), "cache-pull")
     assert (found["verdict"], [one["kind"] for one in found["engines"]]) == ("pulled", ["triton-nvidia"])
     assert [one["key"] for one in found["refused"]] == [str(entries[0].digest)]
+    one = ("--entry", entries[1].digest.hex[:10], "--dry-run", "--json")
+    named = document(run_builder("cache", "pull", "oci:dist:1.0", *PULL, *one), "cache-pull")
+    assert [item["key"] for item in named["engines"]] == [str(entries[1].digest)]
+
+
+def test_the_list_of_images_names_engines_shortly(
+    layout: Layout, entries: list[Entry], run_builder: RunBuilder
+) -> None:
+    run_builder("cache", "push", "oci:dist:1.0", *PUSH, "--kind", "tensorrt", "--no-sbom")
+    text = run_builder("images", "oci:dist").stdout
+    assert text.splitlines()[1].split() == ["other", "tensorrt", CLASS]
 
 
 def test_pushing_again_is_there_and_changes_nothing(

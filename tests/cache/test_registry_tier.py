@@ -369,9 +369,29 @@ def test_parts_that_rotted_while_they_waited_are_fetched_again(
     folder = theirs.store.root / "pulls"
     folder.mkdir(parents=True)
     (folder / entry.content.hex).write_bytes(noise(200_000, 9))
-    with pytest.raises(CorruptBlob):
-        pull(theirs, repository, one.told, reporter=QUIET)
     assert pull(theirs, repository, one.told, reporter=QUIET).parts == 1
+    assert theirs.restore(entry, tmp_path / "back.plan").read_bytes() == noise(200_000, 4)
+
+
+def test_a_file_that_rotted_in_the_cache_is_fetched_again(
+    ours: EngineCache, theirs: EngineCache, tmp_path: Path
+) -> None:
+    """The second engine shares a file with the first, and that file is damaged on this machine."""
+    repository = Layout(tmp_path / "layout")
+    private, public = sign_pair(tmp_path / "keys")
+    made = image(repository)
+    files = {"a.cubin": noise(200_000, 1), "b.cubin": noise(200_000, 2)}
+    first = kernels(ours, tmp_path / "first", files)
+    second = kernels(ours, tmp_path / "second", {**files, "c.cubin": noise(200_000, 3)}, torch="2.13.0")
+    push(ours, [first, second], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
+    told = {one.told.entry.digest: one.told for one in ok(find(repository, made, node=NODE, keys=[public])) if one.told}
+    pull(theirs, repository, told[first.digest], reporter=QUIET)
+    damaged = theirs.store.part_path(Digest.of(files["a.cubin"]))
+    damaged.chmod(0o644)
+    damaged.write_bytes(noise(200_000, 9))
+    pull(theirs, repository, told[second.digest], reporter=QUIET)
+    theirs.restore(second, tmp_path / "back")
+    assert files_of(tmp_path / "back") == files_of(tmp_path / "second")
 
 
 def test_left_overs_of_a_pull_nobody_went_on_with_are_cleared(

@@ -19,7 +19,7 @@ from builder.cache.formats.values import Blob, BrokenEngine, Header
 
 __all__ = ["read_code_object", "read_mxr"]
 
-_ITEMS = 400_000
+_ITEMS = 100_000
 """Values of an .mxr file that are looked at; larger programs have the same targets all through."""
 
 

@@ -24,6 +24,9 @@ __all__ = ["cache_name", "read_jax"]
 _NAME = re.compile(r"(?P<module>.+)-(?P<key>[0-9a-f]{64})-cache")
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MAX_PLAIN = 64 << 20
+_TUNING = b"/xla_gpu_per_fusion_autotune_cache_dir"
+"""End of the path that JAX gives to XLA by default, also on a CPU (jax/_src/compiler.py): with it the options that the
+key covers name the cache's own folder (tried with jax 0.10.2: the moved folder missed, and hit with the setting)."""
 _CHUNK = 1 << 16
 _TRIPLE = re.compile(rb"\x0a([\x05-\x7f])([a-z0-9_]+-[a-z0-9_]+-[a-z0-9]+(?:-[a-z0-9]+)?)\x12", re.DOTALL)
 
@@ -50,8 +53,13 @@ def read_jax(blob: Blob) -> Header:
     properties |= machine
     if not machine:
         unknown["cpu-features"] = "the executable names no CPU"
-    notes = () if whole else (f"only the first {_MAX_PLAIN} bytes of the executable were looked at",)
-    return Header(format="jax-cache", properties=properties, unknown=unknown, notes=notes)
+    notes = [] if whole else [f"only the first {_MAX_PLAIN} bytes of the executable were looked at"]
+    if _TUNING in plain:
+        notes.append(
+            "JAX finds it under the path of the folder it was made in alone, which is part of its key; "
+            "set jax_persistent_cache_enable_xla_caches to none before it is made"
+        )
+    return Header(format="jax-cache", properties=properties, unknown=unknown, notes=tuple(notes))
 
 
 def _inflated(blob: Blob) -> tuple[bytes, str, bool]:

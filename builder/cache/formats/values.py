@@ -7,13 +7,16 @@ guessed.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from builder.errors import BadInput, Where
+from builder.errors import BadInput, Where, where_path
 
 __all__ = ["Blob", "BrokenEngine", "Header"]
+
+_WINDOW = 1 << 16
 
 
 class BrokenEngine(BadInput):
@@ -49,14 +52,25 @@ class Blob:
 
     @classmethod
     def of_file(cls, path: Path) -> Blob:
-        """A regular file; each range is read when asked for."""
+        """A regular file; ranges are read when asked for, small ones with what follows them. `BadInput` for another."""
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput(f"{path} is not a file", why="it is a device, a pipe or a socket", where=where_path(path))
+        window = (0, b"")
 
         def read(offset: int, size: int) -> bytes:
+            nonlocal window
+            start, held = window
+            if start <= offset and offset + size <= start + len(held):
+                return held[offset - start : offset - start + size]
             with path.open("rb") as file:
                 file.seek(offset)
-                return file.read(size)
+                data = file.read(max(size, _WINDOW))
+            if size <= _WINDOW:
+                window = (offset, data)
+            return data[:size]
 
-        return cls(path.name, path.stat().st_size, read)
+        return cls(path.name, status.st_size, read)
 
     def part(self, offset: int, size: int, name: str) -> Blob:
         """A piece as a blob of its own; offsets inside start at 0."""

@@ -186,12 +186,12 @@ def openvino(*, xml: bool = True, isa: str = "Intel AVX512", alignment: int = 0)
     return padded + data
 
 
-def jax(*, features: str = "+avx2,+fma,-avx512f", compress: str = "zlib") -> bytes:
+def jax(*, features: str = "+avx2,+fma,-avx512f", compress: str = "zlib", tuning: str = "") -> bytes:
     """An entry of JAX's cache: compressed compile time and executable with the machine it is for."""
     import zstandard
 
     machine = message((1, "x86_64-unknown-linux-gnu"), (2, "haswell"), (3, features))
-    plain = struct.pack(">I", 3) + message((1, 3), (2, "pjrt_ifrt"), (9, machine), (4, "e-m:e-p270:32:32"))
+    plain = struct.pack(">I", 3) + message((1, 3), (2, "pjrt_ifrt"), (9, machine), (4, "e-m:e-p270:32:32"), (5, tuning))
     return zlib.compress(plain) if compress == "zlib" else zstandard.ZstdCompressor().compress(plain)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import struct
 from pathlib import Path
@@ -18,6 +19,7 @@ from builder.cache.formats.pickles import read_pickle
 from builder.cache.formats.torch import artifacts, read_inductor
 from builder.cache.formats.triton import read_triton
 from builder.cache.formats.values import Header
+from builder.errors import BadInput
 from tests.audit.make import fatbin
 from tests.cache.formats import samples
 
@@ -281,6 +283,12 @@ def test_kernels_bundled_with_a_graph_tell_their_target() -> None:
     assert "compute-capability" not in header.unknown
 
 
+def test_a_jax_entry_that_holds_its_folder_in_its_key_says_so() -> None:
+    tuned = samples.jax(tuning="/root/.cache/jax/xla_gpu_per_fusion_autotune_cache_dir")
+    assert "set jax_persistent_cache_enable_xla_caches to none" in read(tuned, samples.JAX_NAME).notes[0]
+    assert read(samples.jax(), samples.JAX_NAME).notes == ()
+
+
 # --- folders
 
 
@@ -372,6 +380,18 @@ def test_flashinfers_cache_covers_what_every_library_in_it_covers() -> None:
     assert "covered by every library" in apart.unknown["compute-capability"]
     with pytest.raises(BrokenEngine, match="the folder"):
         read_flashinfer(tree({"0.6.1/90a/cached_ops/x/x.so": b"\x7fELF" + bytes(100)}))
+
+
+def test_a_file_read_in_ranges_gives_its_bytes(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 1000
+    (tmp_path / "blob").write_bytes(data)
+    blob = Blob.of_file(tmp_path / "blob")
+    places = ((0, 4), (200_000, 3), (65_530, 20), (10, 100_000), (255_990, 50), (256_000, 5), (3, 0), (65_000, 65_536))
+    for offset, size in places:
+        assert blob.read(offset, size) == data[offset : offset + size]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="is not a file"):
+        read_engine(tmp_path / "pipe")
 
 
 def test_an_engine_on_disk_is_found_by_what_it_is(tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ DOCKER = ["docker"]
 
 OTHERS = ("docker", "buildah")
 
+REBUILDS = 3
+"""Changed lines of the application in each round."""
+
 DOCKERFILE = """
 FROM {base}
 USER root
@@ -163,7 +166,7 @@ def measure(wheels: list[Path], rounds: int, work: Path) -> Figures:
             shutil.rmtree(store.root)
             run(DOCKER[0], "--host", docker_host, "builder", "prune", "--all", "--force")
         for number in range(max(rounds, 3)):
-            transfers(figures, f"{registry}/bench/ours-0:1", registry, work, number)
+            transfers(figures, f"{registry}/bench/ours-0:1", work, number)
     for _ in range(max(rounds, 3)):
         splicing(figures, max(wheels, key=lambda path: path.stat().st_size), work)
     return figures
@@ -182,9 +185,10 @@ def a_round(
     write_app(root, "1")
     with timed(figures.cold, name):
         build("1", wheels)
-    write_app(root, "2")
-    with timed(figures.rebuild, name):
-        build("2", wheels)
+    for number in range(REBUILDS):
+        write_app(root, f"2.{number}")
+        with timed(figures.rebuild, name):
+            build(f"2.{number}", wheels)
     if name == "buildah":
         return  # its cache does not look into bind mounts: it would push the old dependency
     before = stored(registry)
@@ -209,26 +213,22 @@ def change_a_wheel(wheels: list[Path], folder: Path) -> list[Path]:
     return [copy if path == chosen else path for path in wheels]
 
 
-def transfers(figures: Figures, image: str, registry: str, work: Path, number: int) -> None:
-    """One image out of the registry into a layout and back under another name, by `builder copy` and by skopeo."""
+def transfers(figures: Figures, image: str, work: Path, number: int) -> None:
+    """One image out of the registry into a layout and on to an empty registry, by `builder copy` and by skopeo.
+
+    Into another registry, because skopeo remembers where it saw a blob and has it mounted from there.
+    """
     environ = {"PYTHONPATH": str(Path(__file__).parent.parent)}
     for name in ("builder", "skopeo") if number % 2 else ("skopeo", "builder"):
-        folder = work / f"copy-{name}"
-        target = f"{registry}/bench/copy-{name}-{number}:1"
-        pull, back = transfer_commands(name, image, folder, target)
-        with timed(figures.pull, name):
-            run(*pull, **environ)
-        with timed(figures.push, name):
-            run(*back, **environ)
+        folder, storage = work / f"copy-{name}", work / f"registry-{name}-{number}"
+        with services.registry(storage) as registry:
+            pull, back = transfer_commands(name, image, folder, f"{registry}/bench/copy:1")
+            with timed(figures.pull, name):
+                run(*pull, **environ)
+            with timed(figures.push, name):
+                run(*back, **environ)
         shutil.rmtree(folder)
-        # The registry keeps blobs once for all repositories, so the next push must find none of them.
-        forget_blobs(work / "registry")
-
-
-def forget_blobs(registry: Path) -> None:
-    """Links of blobs in copies; a repository then has none, and a client must send them."""
-    for path in (registry / "storage/docker/registry/v2/repositories/bench").glob("copy-*"):
-        shutil.rmtree(path)
+        shutil.rmtree(storage)
 
 
 def transfer_commands(name: str, image: str, folder: Path, target: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -306,6 +306,19 @@ def test_docker_pulls_estargz_layers(
     subprocess.run([*docker, "rmi", "--force", name], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.registry
+@pytest.mark.docker
+def test_docker_pulls_zstd_layers_from_the_version_on_that_is_named(
+    tmp_path: Path, base: LockedBase, store: Store, registry_host: str, docker_host: str
+) -> None:
+    name = small_image(tmp_path, base, store, registry_host, "image-packing/docker-zstd", ZSTD)
+    docker = Docker.find({**os.environ, "DOCKER_HOST": docker_host})
+    command = [docker.program, "--host", docker_host]
+    pulled = subprocess.run([*command, "pull", "--quiet", name], capture_output=True, check=False)
+    assert (pulled.returncode == 0) == docker.versions.reads_zstd, pulled.stderr
+    subprocess.run([*command, "rmi", "--force", name], capture_output=True, check=False)
+
+
 @pytest.mark.docker
 def test_an_engine_that_cannot_read_zstd_is_told_before_it_tries(
     tmp_path: Path, base: LockedBase, store: Store, docker_host: str

@@ -123,6 +123,18 @@ def test_a_link_inside_stays_a_link(cache: EngineCache, tmp_path: Path) -> None:
     assert (restored / "absolute").readlink() == Path("a")
 
 
+def test_what_is_named_may_be_a_link(cache: EngineCache, plan: Path, tmp_path: Path) -> None:
+    named = tmp_path / "by-name.plan"
+    named.symlink_to(plan)
+    entry = cache.put(KEY, named)
+    assert (entry.name, entry.form) == ("by-name.plan", "file")
+    made = triton_cache(tmp_path / "volume")
+    mounted = tmp_path / "mounted"
+    mounted.symlink_to(made)
+    tree = cache.put(key_of(TRITON), mounted)
+    assert (tree.name, tree.files) == ("mounted", 4)
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "../other"])
 def test_a_link_to_outside_is_refused(cache: EngineCache, tmp_path: Path, target: str) -> None:
     folder = tmp_path / "tree"

@@ -92,7 +92,7 @@ def row(name: str, action: Callable[[EngineKey], object], keys: Iterable[EngineK
 
 def fill(folder: Path, entries: int) -> None:
     """Keep the engines in a cache of ours, and their documents in one of diskcache."""
-    ours = EngineCache(folder / "ours")
+    ours = EngineCache(folder / "ours", durable=False)
     engine = folder / "engine.plan"
     with diskcache.Cache(str(folder / "peer")) as peer:
         for number in range(entries):
@@ -191,7 +191,7 @@ def report(
 ) -> str:
     """The figures as Markdown."""
     (lookup, typer), (ours, durable, peer) = started, kept
-    load, copying = os.getloadavg()[0], "`cp -r` and `sha256sum`, not flushed"
+    load, copying = os.getloadavg()[0], "`cp -r`, `sha256sum`, not flushed:"
     lines = [
         f"{conditions()}; load {load:.1f}.",
         f"{entries:,} engines of {MODELS:,} models, {count:,} lookups; processor time, and the time",
@@ -208,8 +208,8 @@ def report(
         "| | seconds | beside | times | target |",
         "| --- | ---: | --- | ---: | ---: |",
         f"| `builder cache lookup` | {lookup:.3f} | `import typer`: {typer:.3f} s | {lookup / typer:.2f} | ≤ 2 |",
-        f"| keeping {megabytes} MB | {ours:.2f} | {copying}: {peer:.2f} s | {peer / ours:.2f} as fast | ≥ 0.8 |",
-        f"| the same, `--durable` | {durable:.2f} | {copying}: {peer:.2f} s | {peer / durable:.2f} as fast | |",
+        f"| keeping {megabytes} MB | {durable:.2f} | {copying} {peer:.2f} s | {peer / durable:.2f} as fast | ≥ 0.8 |",
+        f"| the same, `--no-durable` | {ours:.2f} | {copying} {peer:.2f} s | {peer / ours:.2f} as fast | |",
     ]
     return "\n".join(lines)
 
@@ -246,7 +246,7 @@ def main() -> int:
         missed.append("slower than diskcache")
     if lookup > 2 * typer:
         missed.append("the command")
-    if ours * 0.8 > peer:
+    if durable * 0.8 > peer:
         missed.append("keeping a folder")
     print(f"missed: {', '.join(missed)}" if missed else "all targets met")
     return 1 if missed else 0

@@ -43,12 +43,12 @@ class EngineCache:
     is asked for, and what is read is checked: an engine whose bytes changed is never handed out.
     """
 
-    def __init__(self, root: Path, *, durable: bool = False, clock: Callable[[], float] = time.time) -> None:
-        """`root` is made when something is put. `durable` flushes everything to the disk before an entry appears."""
+    def __init__(self, root: Path, *, durable: bool = True, clock: Callable[[], float] = time.time) -> None:
+        """`root` is made when something is put. `durable`: all is flushed to the disk before an entry appears."""
         self.store = EngineStore(root, durable=durable, clock=clock)
 
     @classmethod
-    def of_user(cls, environment: Mapping[str, str] | None = None, *, durable: bool = False) -> EngineCache:
+    def of_user(cls, environment: Mapping[str, str] | None = None, *, durable: bool = True) -> EngineCache:
         """The cache in the user's store ($BUILDER_STORE, else the user cache directory)."""
         return cls(store_root(os.environ if environment is None else environment) / "engines" / LAYOUT, durable=durable)
 

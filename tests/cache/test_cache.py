@@ -15,6 +15,7 @@ from builder.cache import EngineCache, TargetInUse, engine_kind
 from builder.cache.gc import clear
 from builder.cache.locks import LockTimeout, NoLocks
 from builder.cache.values import ForeignEntry
+from builder.cache.verify import verify
 from builder.errors import BadInput
 from builder.store import CorruptBlob
 from tests.cache.conftest import Clock
@@ -400,7 +401,12 @@ def test_a_large_file_is_digested_while_it_is_written(cache: EngineCache, tmp_pa
     assert cache.restore(entry, tmp_path / "out").read_bytes() == big.read_bytes()
 
 
-def test_durable_flushes_and_gives_the_same(tmp_path: Path, plan: Path) -> None:
-    durable = EngineCache(tmp_path / "durable", durable=True)
-    entry = durable.put(key_of(TRITON), triton_cache(tmp_path / "made"))
-    assert durable.restore(entry, tmp_path / "out").is_dir()
+@pytest.mark.parametrize("durable", [True, False])
+def test_flushed_or_not_it_is_the_same(tmp_path: Path, durable: bool) -> None:
+    cache = EngineCache(tmp_path / "engines", durable=durable)
+    made = triton_cache(tmp_path / "made")
+    entry = cache.put(key_of(TRITON), made)
+    cache.put(key_of(TRITON, device="other"), made)
+    restored = cache.restore(entry, tmp_path / "out", used_at=str(made))
+    assert contents(restored).keys() == contents(made).keys()
+    assert verify(cache) == (2, [])

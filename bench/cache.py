@@ -92,7 +92,7 @@ def row(name: str, action: Callable[[EngineKey], object], keys: Iterable[EngineK
 
 def fill(folder: Path, entries: int) -> None:
     """Keep the engines in a cache of ours, and their documents in one of diskcache."""
-    ours = EngineCache(folder / "ours")
+    ours = EngineCache(folder / "ours", durable=False)
     engine = folder / "engine.plan"
     with diskcache.Cache(str(folder / "peer")) as peer:
         for number in range(entries):
@@ -181,6 +181,39 @@ def tree(folder: Path, megabytes: int, rounds: int) -> tuple[float, float, float
     return min(found["ours"]), min(found["durable"]), min(found["peer"])
 
 
+def report(
+    rows: list[Row],
+    started: tuple[float, float],
+    kept: tuple[float, float, float],
+    entries: int,
+    count: int,
+    megabytes: int,
+) -> str:
+    """The figures as Markdown."""
+    (lookup, typer), (ours, durable, peer) = started, kept
+    load, copying = os.getloadavg()[0], "`cp -r`, `sha256sum`, not flushed:"
+    lines = [
+        f"{conditions()}; load {load:.1f}.",
+        f"{entries:,} engines of {MODELS:,} models, {count:,} lookups; processor time, and the time",
+        "by the clock, which other work on the machine lengthens.",
+        "",
+        "| lookup in the process | mean µs | p99 µs | median µs by the clock | p99 µs by the clock | target for p99 |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        *(
+            f"| {one.name} | {one.mean:.0f} | {one.p99:.0f} | {one.clock_median:.0f} | {one.clock_p99:.0f} "
+            f"| {'' if one.name.startswith('diskcache') else '≤ 1000'} |"
+            for one in rows
+        ),
+        "",
+        "| | seconds | beside | times | target |",
+        "| --- | ---: | --- | ---: | ---: |",
+        f"| `builder cache lookup` | {lookup:.3f} | `import typer`: {typer:.3f} s | {lookup / typer:.2f} | ≤ 2 |",
+        f"| keeping {megabytes} MB | {durable:.2f} | {copying} {peer:.2f} s | {peer / durable:.2f} as fast | ≥ 0.8 |",
+        f"| the same, `--no-durable` | {ours:.2f} | {copying} {peer:.2f} s | {peer / ours:.2f} as fast | |",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> int:
     """The benchmark; exit 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -203,27 +236,7 @@ def main() -> int:
         shutil.rmtree(folder / "ours")
         shutil.rmtree(folder / "peer")
         ours, durable, peer = tree(Path(large), options.tree_mb, 3)
-    load, copying = os.getloadavg()[0], "`cp -r` and `sha256sum`, not flushed"
-    lines = [
-        f"{conditions()}; load {load:.1f}.",
-        f"{options.entries:,} engines of {MODELS:,} models, {options.lookups:,} lookups; processor time, and the time",
-        "by the clock, which other work on the machine lengthens.",
-        "",
-        "| lookup in the process | mean µs | p99 µs | median µs by the clock | p99 µs by the clock | target for p99 |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-        *(
-            f"| {one.name} | {one.mean:.0f} | {one.p99:.0f} | {one.clock_median:.0f} | {one.clock_p99:.0f} "
-            f"| {'' if one.name.startswith('diskcache') else '≤ 1000'} |"
-            for one in rows
-        ),
-        "",
-        "| | seconds | beside | times | target |",
-        "| --- | ---: | --- | ---: | ---: |",
-        f"| `builder cache lookup` | {lookup:.3f} | `import typer`: {typer:.3f} s | {lookup / typer:.2f} | ≤ 2 |",
-        f"| keeping {options.tree_mb} MB | {ours:.2f} | {copying}: {peer:.2f} s | {peer / ours:.2f} as fast | ≥ 0.8 |",
-        f"| the same, `--durable` | {durable:.2f} | {copying}: {peer:.2f} s | {peer / durable:.2f} as fast | |",
-    ]
-    text = "\n".join(lines)
+    text = report(rows, (lookup, typer), (ours, durable, peer), options.entries, options.lookups, options.tree_mb)
     print(text)
     if options.write:
         write_section("cache", text)
@@ -233,7 +246,7 @@ def main() -> int:
         missed.append("slower than diskcache")
     if lookup > 2 * typer:
         missed.append("the command")
-    if ours * 0.8 > peer:
+    if durable * 0.8 > peer:
         missed.append("keeping a folder")
     print(f"missed: {', '.join(missed)}" if missed else "all targets met")
     return 1 if missed else 0

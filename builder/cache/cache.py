@@ -43,12 +43,12 @@ class EngineCache:
     is asked for, and what is read is checked: an engine whose bytes changed is never handed out.
     """
 
-    def __init__(self, root: Path, *, durable: bool = False, clock: Callable[[], float] = time.time) -> None:
-        """`root` is made when something is put. `durable` flushes everything to the disk before an entry appears."""
+    def __init__(self, root: Path, *, durable: bool = True, clock: Callable[[], float] = time.time) -> None:
+        """`root` is made when something is put. `durable`: all is flushed to the disk before an entry appears."""
         self.store = EngineStore(root, durable=durable, clock=clock)
 
     @classmethod
-    def of_user(cls, environment: Mapping[str, str] | None = None, *, durable: bool = False) -> EngineCache:
+    def of_user(cls, environment: Mapping[str, str] | None = None, *, durable: bool = True) -> EngineCache:
         """The cache in the user's store ($BUILDER_STORE, else the user cache directory)."""
         return cls(store_root(os.environ if environment is None else environment) / "engines" / LAYOUT, durable=durable)
 
@@ -107,11 +107,13 @@ class EngineCache:
         except BadInput:
             return None
 
-    def _taken_in(self, kind: EngineKind, key: EngineKey, source: Path, built_at: str, incoming: Incoming) -> Entry:
+    def _taken_in(self, kind: EngineKind, key: EngineKey, named: Path, built_at: str, incoming: Incoming) -> Entry:
         try:
+            # what is named may be a link, as model hubs and mounted volumes have them; what is inside may not
+            source = Path(os.path.realpath(named, strict=True))
             mode = source.lstat().st_mode
         except OSError as error:
-            raise BadInput(f"cannot read {source}", why=error.strerror or str(error), fix="check the path") from error
+            raise BadInput(f"cannot read {named}", why=error.strerror or str(error), fix="check the path") from error
         created = dt.datetime.fromtimestamp(self.store.clock(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if stat.S_ISREG(mode):
             copied = incoming.add_file(source)
@@ -119,7 +121,7 @@ class EngineCache:
                 key=key,
                 digest=key.digest,
                 form="file",
-                name=source.name,
+                name=named.name,
                 content=copied.digest,
                 size=copied.size,
                 files=1,
@@ -127,17 +129,17 @@ class EngineCache:
                 tool=__version__,
             )
         if not stat.S_ISDIR(mode):
-            raise BadInput(f"{source} is neither a file nor a folder", fix="name the engine file, or its cache folder")
+            raise BadInput(f"{named} is neither a file nor a folder", fix="name the engine file, or its cache folder")
         items, holding_path = take_tree(kind.name, source, built_at, incoming)
         files = [item for item in items if item.kind == "file"]
         if not files:
-            raise BadInput(f"{source} is empty", why="there is no engine in it", fix="fill it first, by a warm-up")
+            raise BadInput(f"{named} is empty", why="there is no engine in it", fix="fill it first, by a warm-up")
         data = manifest_bytes(items)
         return Entry(
             key=key,
             digest=key.digest,
             form="tree",
-            name=source.name,
+            name=named.name,
             content=incoming.add_bytes(data),
             manifest_size=len(data),
             size=sum(item.size for item in files),

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.cache.values import Meaning
 
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["ASKS_THE_MACHINE", "NEEDS_BY", "OF_ITSELF", "RULES", "Case", "Rule"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
-    """One property of one engine beside the same property of what is wanted."""
+class Case(NamedTuple):
+    """One property of one engine beside the same property of what is wanted.
+
+    A tuple, because a lookup makes one for each engine of a model.
+    """
 
     wanted: str
     found: str

@@ -65,7 +65,7 @@ class Marker:
 class EngineStore:
     """The files of one engine cache. Several objects, threads and processes may use one folder at a time."""
 
-    def __init__(self, root: Path, *, durable: bool = False, clock: Callable[[], float]) -> None:
+    def __init__(self, root: Path, *, durable: bool, clock: Callable[[], float]) -> None:
         self.root = root
         self.durable = durable
         self.lock = StoreLock(root)

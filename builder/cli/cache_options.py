@@ -141,7 +141,7 @@ def cache_option(function: Callable[..., int]) -> Callable[..., int]:
     )(function)
 
 
-def cache_of(folder: Path | None, *, durable: bool = False) -> EngineCache:
+def cache_of(folder: Path | None, *, durable: bool = True) -> EngineCache:
     """The cache in a folder, or the user's."""
     from builder.cache import EngineCache
 

@@ -33,7 +33,12 @@ __all__ = ["command"]
     help="The path it was made under, where that is not SOURCE: as the container saw its cache folder.",
 )
 @click.option("--replace", is_flag=True, help="Replace the engine that is there [default: the first one stays].")
-@click.option("--durable", is_flag=True, help="Flush all of it to the disk first, so that it outlives a loss of power.")
+@click.option(
+    "--durable/--no-durable",
+    default=True,
+    show_default=True,
+    help="Flush all of it to the disk first, so that it outlives a loss of power.",
+)
 @click.option("--budget", default=None, metavar="SIZE", help="Then clear the cache to this size, e.g. 50GB.")
 @click.option("--failed", default=None, metavar="REASON", help="Remember that building it failed; without SOURCE.")
 @click.option(

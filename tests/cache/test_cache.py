@@ -15,6 +15,7 @@ from builder.cache import EngineCache, TargetInUse, engine_kind
 from builder.cache.gc import clear
 from builder.cache.locks import LockTimeout, NoLocks
 from builder.cache.values import ForeignEntry
+from builder.cache.verify import verify
 from builder.errors import BadInput
 from builder.store import CorruptBlob
 from tests.cache.conftest import Clock
@@ -121,6 +122,18 @@ def test_a_link_inside_stays_a_link(cache: EngineCache, tmp_path: Path) -> None:
     restored = cache.restore(cache.put(key_of(TRITON), folder), tmp_path / "out")
     assert (restored / "relative").readlink() == Path("a")
     assert (restored / "absolute").readlink() == Path("a")
+
+
+def test_what_is_named_may_be_a_link(cache: EngineCache, plan: Path, tmp_path: Path) -> None:
+    named = tmp_path / "by-name.plan"
+    named.symlink_to(plan)
+    entry = cache.put(KEY, named)
+    assert (entry.name, entry.form) == ("by-name.plan", "file")
+    made = triton_cache(tmp_path / "volume")
+    mounted = tmp_path / "mounted"
+    mounted.symlink_to(made)
+    tree = cache.put(key_of(TRITON), mounted)
+    assert (tree.name, tree.files) == ("mounted", 4)
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../other"])
@@ -388,7 +401,12 @@ def test_a_large_file_is_digested_while_it_is_written(cache: EngineCache, tmp_pa
     assert cache.restore(entry, tmp_path / "out").read_bytes() == big.read_bytes()
 
 
-def test_durable_flushes_and_gives_the_same(tmp_path: Path, plan: Path) -> None:
-    durable = EngineCache(tmp_path / "durable", durable=True)
-    entry = durable.put(key_of(TRITON), triton_cache(tmp_path / "made"))
-    assert durable.restore(entry, tmp_path / "out").is_dir()
+@pytest.mark.parametrize("durable", [True, False])
+def test_flushed_or_not_it_is_the_same(tmp_path: Path, durable: bool) -> None:
+    cache = EngineCache(tmp_path / "engines", durable=durable)
+    made = triton_cache(tmp_path / "made")
+    entry = cache.put(key_of(TRITON), made)
+    cache.put(key_of(TRITON, device="other"), made)
+    restored = cache.restore(entry, tmp_path / "out", used_at=str(made))
+    assert contents(restored).keys() == contents(made).keys()
+    assert verify(cache) == (2, [])

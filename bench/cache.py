@@ -90,40 +90,44 @@ def row(name: str, action: Callable[[EngineKey], object], keys: Iterable[EngineK
     )
 
 
+def fill(folder: Path, entries: int) -> None:
+    """Keep the engines in a cache of ours, and their documents in one of diskcache."""
+    ours = EngineCache(folder / "ours")
+    engine = folder / "engine.plan"
+    with diskcache.Cache(str(folder / "peer")) as peer:
+        for number in range(entries):
+            engine.write_bytes(os.urandom(4096))
+            entry = ours.put(key(number), engine)
+            peer.set(entry.digest.hex, canonical_json(entry.to_json()))
+            if number % 10000 == 0:
+                print(f"{number} engines kept", file=sys.stderr)
+
+
 def lookups(folder: Path, entries: int, count: int) -> list[Row]:
     """Lookups in a full cache, ours and diskcache's in turn."""
-    ours = EngineCache(folder / "ours")
-    peer = diskcache.Cache(str(folder / "peer"))
-    engine = folder / "engine.plan"
-    keys = [key(number) for number in range(entries)]
-    for number, one in enumerate(keys):
-        engine.write_bytes(os.urandom(4096))
-        entry = ours.put(one, engine)
-        peer.set(one.digest.hex, canonical_json(entry.to_json()))
-        if number % 10000 == 0:
-            print(f"{number} engines kept", file=sys.stderr)
     chance = random.Random(1)  # noqa: S311 - which keys are asked for is no secret
-    asked = chance.sample(keys, min(count, entries))
+    numbers = [chance.sample(range(entries), min(count, entries)) for _ in range(3)]
+    asked = [key(number) for number in numbers[0]]
+    usable = [key(number, device="other") for number in numbers[1]]
+    misses = [key(number, precision="fp8") for number in numbers[2]]
+    # an object that has read nothing yet
+    ours = EngineCache(folder / "ours")
+    with diskcache.Cache(str(folder / "peer")) as peer:
 
-    def from_peer(one: EngineKey) -> object:
-        return json.loads(peer.get(one.digest.hex))
+        def from_peer(one: EngineKey) -> object:
+            return json.loads(peer.get(one.digest.hex))
 
-    # a second object has read nothing yet
-    fresh = EngineCache(folder / "ours")
-    usable = [key(number, device="other") for number in chance.sample(range(entries), min(count, entries))]
-    misses = [key(number, precision="fp8") for number in chance.sample(range(entries), min(count, entries))]
-    rows = [
-        row("a hit, first time", fresh.lookup, asked),
-        row("diskcache, first time", from_peer, asked),
-        row("a hit, again", fresh.lookup, asked),
-        row("diskcache, again", from_peer, asked),
-        row("diskcache `get` alone, digest at hand", lambda one: peer.get(one.digest.hex), asked),
-    ]
+        rows = [
+            row("a hit, first time", ours.lookup, asked),
+            row("diskcache, first time", from_peer, asked),
+            row("a hit, again", ours.lookup, asked),
+            row("diskcache, again", from_peer, asked),
+            row("diskcache `get` alone", lambda one: peer.get(one.digest.hex), asked),
+        ]
     for one in usable + misses:
-        fresh.lookup(one)
-    rows.append(row("usable, with what differs", fresh.lookup, usable))
-    rows.append(row("a miss, with the three nearest", fresh.lookup, misses))
-    peer.close()
+        ours.lookup(one)
+    rows.append(row("usable, with what differs", ours.lookup, usable))
+    rows.append(row("a miss, with the three nearest", ours.lookup, misses))
     return rows
 
 
@@ -193,6 +197,7 @@ def main() -> int:
     place = options.tree_folder or options.folder
     with tempfile.TemporaryDirectory(dir=options.folder) as name, tempfile.TemporaryDirectory(dir=place) as large:
         folder = Path(name)
+        fill(folder, options.entries)
         rows = lookups(folder, options.entries, options.lookups)
         lookup, typer = command(folder, options.rounds)
         shutil.rmtree(folder / "ours")

@@ -120,8 +120,8 @@ class Collector:
         code = data
         if file.name.endswith(".pth"):  # lines that begin with import run when Python starts (site module)
             code = b"\n".join(line for line in data.splitlines() if line.startswith((b"import ", b"import\t")))
-        tree = PythonTree(code)
-        self.python += self._python.uses(file.name, code, tree)
+        tree, words = PythonTree(code), self._python.words(code)
+        self.python += self._python.uses(file.name, code, tree, words)
         if MARK in file.name:
             return
         if data.startswith(b"#!") and (b"\0" in data or has_archive_behind(data)):
@@ -132,7 +132,7 @@ class Collector:
             return
         for payload in text_payloads(file.name, data):
             self.look(payload)
-        for number, found in enumerate(python_payloads(code, tree)):
+        for number, found in enumerate(python_payloads(code, tree, words)):
             self._payload(f"{file.name}{MARK}line-{found.line}.{number}", found.data)
 
     def _payload(self, name: str, data: bytes) -> None:

@@ -259,8 +259,17 @@ def parse_segments(header: ElfHeader, read: ReadAt, faults: list[str] | None = N
     return tuple(_segments(header, read, [] if faults is None else faults))
 
 
-def parse_symbols(elf: ElfFile, read: ReadAt, *, wanted: Callable[[str], bool] | None = None) -> tuple[Symbol, ...]:
-    """The dynamic symbols with a name, in table order; `wanted` picks by name before a value is made."""
+def parse_symbols(
+    elf: ElfFile,
+    read: ReadAt,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    places: frozenset[int] | None = None,
+) -> tuple[Symbol, ...]:
+    """The dynamic symbols with a name, in table order; `wanted` picks by name before a value is made.
+
+    `places` are offsets in the table of names: symbols whose name is elsewhere are passed over at once.
+    """
     if elf.symtab is None or elf.strtab is None:
         return ()
     offset, count = elf.symtab
@@ -270,13 +279,14 @@ def parse_symbols(elf: ElfFile, read: ReadAt, *, wanted: Callable[[str], bool] |
     strings = read(*elf.strtab)
     versions = b"" if elf.versym is None else read(elf.versym, 2 * count)
     found: list[Symbol] = []
-    for index in range(1, len(table) // entry.size):
-        if wide:
-            name_at, info, _, section, _, _ = entry.unpack_from(table, index * entry.size)
-        else:
-            name_at, _, _, info, _, section = entry.unpack_from(table, index * entry.size)
+    whole = len(table) // entry.size * entry.size
+    for index, fields in enumerate(entry.iter_unpack(memoryview(table)[:whole])):
+        name_at = fields[0]
+        if places is not None and name_at not in places:
+            continue
+        info, section = (fields[1], fields[3]) if wide else (fields[3], fields[5])
         end = strings.find(b"\0", name_at)
-        if not name_at or end <= name_at:
+        if not index or not name_at or end <= name_at:
             continue
         name = _text(strings[name_at:end])
         if wanted is not None and not wanted(name):

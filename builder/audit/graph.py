@@ -38,8 +38,8 @@ class InstalledFile:
     """One file as it lands in site-packages."""
 
     path: str
-    size: int
-    crc32: int
+    content: str
+    """Differs when the bytes differ: length and CRC-32 of a member, or the hash of a RECORD."""
 
 
 def chains_of(lock: Lock) -> dict[str, tuple[str, ...]]:
@@ -147,7 +147,7 @@ def installed_files(archive: WheelArchive) -> tuple[InstalledFile, ...]:
             scheme, _, path = rest.partition("/")
             if scheme not in ("purelib", "platlib"):
                 continue
-        found.append(InstalledFile(path=path, size=member.size, crc32=member.crc32))
+        found.append(InstalledFile(path=path, content=f"{member.size}-{member.crc32}"))
     return tuple(found)
 
 
@@ -166,7 +166,7 @@ def same_paths(
     for path, holders in owners.items():
         for place, (first, one) in enumerate(holders):
             for second, other in holders[place + 1 :]:
-                if (one.size, one.crc32) != (other.size, other.crc32):
+                if one.content != other.content:
                     clashes.setdefault((first, second), []).append(path)
     return tuple(
         _clash(first, second, sorted(paths), chains, backend) for (first, second), paths in sorted(clashes.items())

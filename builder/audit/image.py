@@ -22,9 +22,10 @@ from packaging.utils import canonicalize_name
 from builder.audit.audit import Rules, judged_target, load_rules, provided_by
 from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
-from builder.audit.graph import chains_to_findings, same_sonames, shortest_chains
+from builder.audit.graph import InstalledFile, chains_to_findings, same_paths, same_sonames, shortest_chains
 from builder.audit.judge import applies, claims_of
 from builder.audit.layers import Held, LayerFacts, merged, read_layer
+from builder.audit.needs import other_majors
 from builder.audit.policy import AuditException, exception_uses, waived_between
 from builder.audit.values import AuditReport, TargetAudit
 from builder.errors import BadInput, CannotTell, Refused
@@ -54,8 +55,8 @@ class _Installed:
     tag: str
     requires: tuple[str, ...]
     """Requires-Dist lines."""
-    files: frozenset[str]
-    """Relative to the root."""
+    files: Mapping[str, str]
+    """Path relative to the root, to the hash that RECORD lists ("" for none)."""
 
     @property
     def site(self) -> str:
@@ -121,7 +122,15 @@ def audit_image(
             today=today,
         )
         targets.append(replace(target, file=f"/{item.folder}" if item else str(digest)))
-    between = waived_between(same_sonames(facts[:-1], chains, backend=backend), waived, today)
+    between = waived_between(
+        (
+            *same_paths({item.name: _installed_files(item) for item in found}, chains, backend=backend),
+            *same_sonames(facts[:-1], chains, backend=backend),
+            *other_majors(facts, chains, backend=backend, tables=rules.tables),
+        ),
+        waived,
+        today,
+    )
     return AuditReport(
         backend=backend,
         targets=tuple(targets),
@@ -130,6 +139,11 @@ def audit_image(
         exceptions=exception_uses(targets, between, waived, today),
         chains=chains_to_findings(edges, roots, targets, between) if all_chains else {},
     )
+
+
+def _installed_files(item: _Installed) -> Iterator[InstalledFile]:
+    """What RECORD gives a hash for: a file that another RECORD gives another hash for was overwritten."""
+    return (InstalledFile(path=f"/{path}", content=digest) for path, digest in item.files.items() if digest)
 
 
 def _pythons(found: Sequence[_Installed], held: Mapping[str, Held]) -> Iterator[str]:
@@ -209,7 +223,11 @@ def _distributions(layers: Sequence[LayerFacts], held: Mapping[str, Held]) -> It
             folder=folder,
             tag=next((line.removeprefix("Tag:").strip() for line in lines if line.startswith("Tag:")), "py3-none-any"),
             requires=tuple(metadata.get("requires_dist", ())),
-            files=frozenset(posixpath.normpath(posixpath.join(f"/{site}", row[0])).lstrip("/") for row in rows if row),
+            files={
+                posixpath.normpath(posixpath.join(f"/{site}", row[0])).lstrip("/"): row[1] if len(row) > 1 else ""
+                for row in rows
+                if row
+            },
         )
 
 

@@ -14,24 +14,34 @@ from dataclasses import dataclass
 
 from builder.audit.python_tree import PythonTree
 
-__all__ = ["Payload", "python_payloads"]
+__all__ = ["DECODERS", "ELF_AS_TEXT", "Payload", "python_payloads"]
 
-_DECODERS = (
-    b"b64decode",
-    b"b85decode",
-    b"a85decode",
-    b"b32decode",
-    b"b16decode",
-    b"decodebytes",
-    b"a2b_",
-    b"unhexlify",
-    b"fromhex",
-    b"decompress",
-    b"x7fELF",
+DECODERS = (
+    "b64decode",
+    "b85decode",
+    "a85decode",
+    "b32decode",
+    "b16decode",
+    "decodebytes",
+    "unhexlify",
+    "fromhex",
+    "decompress",
 )
+"""Functions that make bytes of a text."""
+ELF_AS_TEXT = "x7fELF"
+"""The first bytes of an ELF file as a bytes literal spells them."""
 _LEAST = 48
 """Shorter texts hold no program worth a look."""
-_LONG = re.compile(rb"[^\s\"']{%d}" % _LEAST)
+_LINE = re.compile(rb"[A-Za-z0-9+/=_-]{64}")
+_SIGNS: dict[str, re.Pattern[bytes]] = {
+    "fromhex": re.compile(rb"[0-9A-Fa-f]{64}"),
+    "unhexlify": re.compile(rb"[0-9A-Fa-f]{64}"),
+    "b85decode": re.compile(rb"[^\s\"']{64}"),
+    "a85decode": re.compile(rb"[^\s\"']{64}"),
+    "decompress": re.compile(rb"(?:\\x[0-9A-Fa-f]{2}[^\"'\\]{0,4}){8}"),
+}
+"""What a line of a payload looks like for some decoders, `_LINE` for the others: encoders break lines at 64 or 76
+characters, if at all."""
 _BLANKS = re.compile(rb"\s+")
 _HEX = re.compile(rb"[0-9a-fA-F]+")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]+={0,2}")
@@ -64,9 +74,10 @@ def _base32(text: bytes) -> bytes | None:
 _WAYS: tuple[Callable[[bytes], bytes | None], ...] = (_hex, _base32, _base64, base64.b85decode, base64.a85decode)
 
 
-def python_payloads(source: bytes, tree: PythonTree) -> Iterator[Payload]:
-    """What the long constants of a source decode to, each way that fits, and long byte strings as they are."""
-    if not any(word in source for word in _DECODERS) or not _LONG.search(source):
+def python_payloads(source: bytes, tree: PythonTree, words: frozenset[str]) -> Iterator[Payload]:
+    """What the long constants of a source decode to, each way that fits, and long byte strings as they are; `words` are
+    those of `PythonScanner.words`."""
+    if ELF_AS_TEXT not in words and not any(_has_line(source, word) for word in words.intersection(DECODERS)):
         return
     for node in tree.all(ast.Constant):
         if not isinstance(node.value, (str, bytes)) or len(node.value) < _LEAST:
@@ -82,3 +93,15 @@ def python_payloads(source: bytes, tree: PythonTree) -> Iterator[Payload]:
                 continue
             if data:
                 yield Payload(node.lineno, data)
+
+
+def _has_line(source: bytes, decoder: str) -> bool:
+    """Whether something in the source can be a payload for this decoder, and is no long name or path."""
+    sign = _SIGNS.get(decoder)
+    if sign is not None:
+        return sign.search(source) is not None
+    return any(_is_mixed(match[0]) for match in _LINE.finditer(source))
+
+
+def _is_mixed(text: bytes) -> bool:
+    return not text.islower() and not text.isalpha() and any(48 <= char <= 57 for char in text)

@@ -15,6 +15,7 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 from builder.audit.facts import How, PythonUse
 from builder.audit.folding import UNKNOWN, Folder
 from builder.audit.openings import FINDER, LOADERS, Opening, openings
+from builder.audit.payloads import DECODERS, ELF_AS_TEXT
 from builder.audit.python_tree import PythonTree
 from builder.audit.tables import Library, Tables
 
@@ -24,7 +25,11 @@ _BY_STEM = frozenset({FINDER, "load_library"})
 """Take a name without `lib` or without `.so`."""
 _LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER)
 _CALLS = (*sorted(LOADERS), "cdll", FINDER)
-_LIBRARIES = re.compile(rb"\blibraries\s*=\s*[\[(]")
+_TESTS = re.compile(r"(?:^|/)(?:tests?|testing)/|(?:^|/)test_[^/]*$")
+"""Sources that nothing runs after installation: names made at run time there tell nothing."""
+_LIBRARIES = "libraries="
+_FUNCTIONS = frozenset({*_CALLS, *DECODERS})
+_NO_PROSE = re.compile(rb"[ \t]*(?:[^\w\s`'.]|'\)|\r?\n|as\b|$)")
 _LINK = re.compile(r"-l([\w+-]+)")
 _MAX_SOURCE = 8 << 20
 _SHOWN = 60
@@ -37,27 +42,44 @@ class PythonScanner:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        stems = sorted(tables.libraries)
         self._link = frozenset(
             f"-l{library.stem[3:]}"
             for library in tables.libraries.values()
             if library.role in ("runtime", "host driver") and not library.shared
         )
-        words = dict.fromkeys((*_LOADER_WORDS, *stems, *sorted(self._link), ".so*"))
+        short = "|".join(re.escape(flag[2:]) for flag in sorted(self._link))
+        self._listed = re.compile(rf"libraries=[\[(][^\])]*[\"'](?:{short})[\"']".encode())
+        words = dict.fromkeys(
+            (*_LOADER_WORDS, *sorted(tables.libraries), *sorted(self._link), ".so*", _LIBRARIES, *DECODERS, ELF_AS_TEXT)
+        )
         self._words = tuple(words)
         self._matcher = BytesAhoCorasick(
             [word.encode() for word in words], matchkind=MatchKind.LeftmostLongest, implementation=Implementation.DFA
         )
 
-    def uses(self, path: str, source: bytes, tree: PythonTree | None = None) -> tuple[PythonUse, ...]:
-        """The uses in one file, one per library and way; `tree` is the source's, when somebody else needs it too."""
+    def words(self, source: bytes) -> frozenset[str]:
+        """Words in a source that decide whether it is worth a closer look, here and for `python_payloads`.
+
+        Names of loading and decoding functions count where a call, a name or the end of a line follows, not in prose.
+        """
+        found: set[str] = set()
+        for index, _, end in self._matcher.find_matches_as_indexes(source):
+            word = self._words[index]
+            if word not in found and (word not in _FUNCTIONS or _NO_PROSE.match(source, end)):
+                found.add(word)
+        return frozenset(found)
+
+    def uses(
+        self, path: str, source: bytes, tree: PythonTree | None = None, words: frozenset[str] | None = None
+    ) -> tuple[PythonUse, ...]:
+        """The uses in one file, one per library and way; `tree` and `words` are the source's, when they were made."""
         if len(source) > _MAX_SOURCE:
             return ()
-        seen = {self._words[index] for index, _, _ in self._matcher.find_matches_as_indexes(source)}
+        seen = self.words(source) if words is None else words
         loads = not seen.isdisjoint(_LOADER_WORDS)
         named = not seen.isdisjoint(self._tables.libraries) and (loads or ".so*" in seen)
-        links = not seen.isdisjoint(self._link) or _LIBRARIES.search(source) is not None
-        if not named and not links and seen.isdisjoint(_CALLS):
+        links = not seen.isdisjoint(self._link) or (_LIBRARIES in seen and self._listed.search(source) is not None)
+        if not named and not links and (seen.isdisjoint(_CALLS) or _TESTS.search(path)):
             return ()
         found: dict[tuple[str, str], PythonUse] = {}
         for name, line, how in self._uses(tree or PythonTree(source), loads=loads):

@@ -7,7 +7,7 @@ tables are kept in passing (they lie near the start, or in small segments) and r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
@@ -319,27 +319,27 @@ class ElfScanner:
 
     def _conclude(self, path: str, size: int, tape: Tape, seen: _Seen) -> ElfFacts:
         elf = parse_elf_from(tape.kept)
-        names: frozenset[str] = frozenset()
+        found: dict[str, int] = {}
         api: tuple[ApiUse, ...] = ()
         if elf.strtab is not None:
             strings = tape.kept(elf.strtab[0], min(elf.strtab[1], _MAX_STRTAB))
-            names = frozenset(self._symbol_names(strings))
-            if names:
-                api = self._api(elf, tape, names)
+            found = dict(self._symbol_names(strings))
+            api = self._api(elf, tape, found)
+        names = frozenset(found)
         return self._facts(path, size, elf, seen, names, api)
 
-    def _symbol_names(self, strings: bytes) -> Iterator[str]:
-        """Of the names we know, those in the table, and others that begin like a vendor's."""
+    def _symbol_names(self, strings: bytes) -> Iterator[tuple[str, int]]:
+        """Of the names we know, those in the table, and others that begin like a vendor's, with their places."""
         for index, start, end in self._function_matcher.find_matches_as_indexes(strings):
             known = self._beginnings[index]
             # The NUL behind a name is not part of the pattern: neighbours share it.
             if known == "PyInit_" or strings[end : end + 1] == b"\0":
-                yield known
+                yield known, start + 1
             else:
                 match = _NAME_BYTES.match(strings, start + 1)
                 name = match[0].decode("ascii", "replace") if match else ""
                 if self._family(name):
-                    yield name
+                    yield name, start + 1
 
     def _family(self, name: str) -> str:
         """The library whose functions begin like this one; empty for none."""
@@ -348,13 +348,13 @@ class ElfScanner:
                 return self._prefixes[name[:size]]
         return ""
 
-    def _api(self, elf: ElfFile, tape: Tape, names: frozenset[str]) -> tuple[ApiUse, ...]:
-        wanted = names - self._tables.loaders - {"PyInit_"}
+    def _api(self, elf: ElfFile, tape: Tape, names: Mapping[str, int]) -> tuple[ApiUse, ...]:
+        wanted = {name: at for name, at in names.items() if name not in self._tables.loaders and name != "PyInit_"}
         if not wanted:
             return ()
         defined: dict[str, set[str]] = {}
         undefined: dict[str, set[str]] = {}
-        for symbol in parse_symbols(elf, tape.kept, wanted=wanted.__contains__):
+        for symbol in parse_symbols(elf, tape.kept, places=frozenset(wanted.values())):
             library = self._functions.get(symbol.name) or self._family(symbol.name)
             if symbol.defined:
                 defined.setdefault(library, set()).add(symbol.name)

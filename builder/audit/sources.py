@@ -95,10 +95,13 @@ def each_source(
             try:
                 name = canonicalize_name(Requirement(target).name)
             except InvalidRequirement as error:
+                lock = target.endswith(".toml")
                 raise BadInput(
-                    f"not a target: {target!r}",
-                    why=str(error).splitlines()[0],
-                    fix="name a wheel, a folder, the URL of an index or a wheel, or a requirement",
+                    f"not a target of a sweep: {target!r}",
+                    why="a lock's wheels are judged together" if lock else str(error).splitlines()[0],
+                    fix="audit the lock without --results"
+                    if lock
+                    else "name a wheel, a folder, the URL of an index or a wheel, or a requirement",
                 ) from error
             if shard.holds(name):
                 yield Source(at=at, target=target, requirement=target)

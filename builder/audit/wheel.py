@@ -23,10 +23,11 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 8
+SCAN_VERSION = 10
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
+_SOURCE_LIMIT = 1 << 20
 _RECORD_KIND = "audit-record-1"
 
 
@@ -136,12 +137,14 @@ def _hash_faults(path: Path, filename: str) -> tuple[str, ...]:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _MemberFile:
     """A member as a file to look at."""
 
     archive: WheelArchive
     member: Member
+    _whole: bytes | None = None
+    """All bytes of a source, which is read to its end in any case: inflated once."""
 
     @property
     def name(self) -> str:
@@ -159,10 +162,13 @@ class _MemberFile:
         return self.member.crc32
 
     def stream(self) -> Iterator[bytes]:
-        return self.archive.stream(self.member)
+        return self.archive.stream(self.member) if self._whole is None else iter((self._whole,))
 
     def head(self, size: int) -> bytes:
         """Without inflating the rest, where the beginning of the compressed data tells enough."""
+        if self.member.size <= _SOURCE_LIMIT and self.member.name.endswith(".py"):
+            self._whole = self.archive.read(self.member)
+            return self._whole[:size]
         raw = self.archive.raw(self.member)
         wanted = min(size, self.member.size)
         head = b""

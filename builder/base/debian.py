@@ -95,7 +95,8 @@ def lock_debian(
     with http_client() as client, reporter.task(f"index of {ref}", total=len(sources), unit="files") as advance:
         for origin, suite, codename in sources:
             release = fetch_release(client, origin, suite, codename, keys, now=now)
-            index.add(fetch_index(client, release, Platform(arch).oci_arch, store), origin)
+            for stanzas in fetch_index(client, release, Platform(arch).oci_arch, store):
+                index.add(stanzas, origin)
             advance(1)
     locked = locked_from_index(index, ref, python=python)
     store.put_derived("base-lock", key, locked.to_json())

@@ -40,6 +40,7 @@ SNAPSHOT_MIRROR = "https://snapshot.debian.org/archive"
 _RELEASE_LIMIT = 4 << 20
 _INDEX_LIMIT = 64 << 20
 _TEXT_LIMIT = 1 << 30
+_PIECE = 1 << 20
 _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRIES = 4
 
@@ -106,8 +107,11 @@ def fetch_release(
     return Release(origin=origin, suite=suite, indexes=indexes)
 
 
-def fetch_index(client: httpx.Client, release: Release, arch: str, store: Store) -> str:
-    """The text of main/binary-<arch>/Packages, fetched by hash and kept in the store."""
+def fetch_index(client: httpx.Client, release: Release, arch: str, store: Store) -> Iterator[str]:
+    """The stanzas of main/binary-<arch>/Packages, some at a time, fetched by hash and kept in the store.
+
+    The whole text has 50 MB, several times that once it is decoded and split.
+    """
     path = f"main/binary-{arch}/Packages.xz"
     found = release.indexes.get(path)
     where = Where(file=f"{release.origin}/dists/{release.suite}/{path}")
@@ -119,13 +123,17 @@ def fetch_index(client: httpx.Client, release: Release, arch: str, store: Store)
     if not store.has(digest):
         url = f"{release.origin}/dists/{release.suite}/main/binary-{arch}/by-hash/SHA256/{digest.hex}"
         _download(client, url, digest, min(size, _INDEX_LIMIT), store, lambda _amount: None)
-    inflater = lzma.LZMADecompressor(memlimit=512 << 20)
+    rest = b""
+    left = _TEXT_LIMIT
     try:
-        with store.open(digest) as file:
-            data = inflater.decompress(file.read(), _TEXT_LIMIT)
-    except lzma.LZMAError as error:
+        with store.open(digest) as file, lzma.open(file) as text:
+            while left and (piece := text.read(min(_PIECE, left))):
+                left -= len(piece)
+                whole, _, rest = (rest + piece).rpartition(b"\n\n")
+                yield whole.decode()
+    except (lzma.LZMAError, EOFError) as error:
         raise OutsideFailed("the package index is damaged", why=str(error), where=where) from error
-    return data.decode()
+    yield rest.decode()
 
 
 def fetch_packages(

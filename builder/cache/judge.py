@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from builder.cache.kinds import EngineKind, Property
 from builder.cache.rules import ASKS_THE_MACHINE, OF_ITSELF, RULES, Case
 from builder.cache.values import Difference, Meaning, Verdict
 
-__all__ = ["judge", "verdict_of"]
+__all__ = ["judge", "sieve", "verdict_of"]
 
 
 def judge(kind: EngineKind, want: Mapping[str, str], have: Mapping[str, str]) -> tuple[Difference, ...]:
@@ -29,6 +29,28 @@ def judge(kind: EngineKind, want: Mapping[str, str], have: Mapping[str, str]) ->
         for name in sorted(have.keys() - kind.properties.keys())
     ]
     return tuple(sorted(found, key=lambda one: (not one.blocks, not one.undecided)))
+
+
+def sieve(kind: EngineKind, want: Mapping[str, str]) -> Callable[[Mapping[str, str]], bool]:
+    """Tells of many engines which may suit, without saying why the others do not: most differ in what must be equal."""
+    equal = {one.name: want[one.name] for one in kind.equal if one.name in want}.items()
+    names = {name for name, _ in equal}
+
+    def may_suit(have: Mapping[str, str]) -> bool:
+        if equal <= have.items():
+            return not any(_blocks(one, want, have) for one in kind.loose)
+        # an entry that leaves something out is older than the row, or open: that is for the judge
+        return not names <= have.keys() and not any(_blocks(one, want, have) for one in (*kind.equal, *kind.loose))
+
+    return may_suit
+
+
+def _blocks(item: Property, want: Mapping[str, str], have: Mapping[str, str]) -> bool:
+    wanted, found = want.get(item.name, item.default), have.get(item.name, item.default)
+    if wanted == found or wanted is None or found is None:
+        return False
+    case = Case(wanted=wanted, found=found, want=want, have=have, by=item.by, limits=item.limits)
+    return RULES[item.rule](case) == "differs"
 
 
 def _difference(item: Property, want: Mapping[str, str], have: Mapping[str, str]) -> Difference | None:

@@ -71,6 +71,10 @@ class EngineKind:
     """By name, in the order of the table."""
     required: tuple[str, ...]
     """Properties an engine cannot be kept without."""
+    equal: tuple[Property, ...]
+    """Properties that decide and must be equal."""
+    loose: tuple[Property, ...]
+    """Properties that decide by any other rule."""
     of_itself: bool
     """Whether a property is judged even when two keys are equal."""
 
@@ -118,6 +122,8 @@ def _kind(path: Path) -> EngineKind:
         title=title,
         properties=MappingProxyType({one.name: one for one in properties}),
         required=tuple(one.name for one in properties if one.required),
+        equal=tuple(one for one in properties if one.decides and one.rule == "equal"),
+        loose=tuple(one for one in properties if one.decides and one.rule != "equal"),
         of_itself=any(one.rule in OF_ITSELF for one in properties),
     )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from operator import itemgetter
 
-from builder.cache.judge import judge, verdict_of
+from builder.cache.judge import judge, sieve, verdict_of
 from builder.cache.keys import missing_factors
 from builder.cache.kinds import EngineKind
 from builder.cache.store import EngineStore
@@ -37,12 +36,16 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
             verdict="unknown", wanted=wanted, missing=missing, hints=("name the model: its digest, or its files",)
         )
     others = store.entries_of(wanted.kind, wanted.model)
-    best = _best(kind, wanted, others)
-    if best is not None:
+    while (best := _best(kind, wanted, others)) is not None:
         entry, differs = best
+        there = _readable(store, entry)
+        if there is None:
+            others = [one for one in others if one.digest != entry.digest]
+            continue
         if verdict_of(differs) != "unknown":
-            store.touch(entry)
-            return Lookup(verdict=verdict_of(differs), wanted=wanted, entry=entry, differs=differs)
+            store.touch(there)
+            return Lookup(verdict=verdict_of(differs), wanted=wanted, entry=there, differs=differs)
+        break
     near = _nearest(kind, wanted, others, nearest)
     if best is not None:
         entry, differs = best
@@ -65,24 +68,22 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
     )
 
 
+def _readable(store: EngineStore, entry: Entry) -> Entry | None:
+    """The entry as it is now; None when it was removed or damaged since it was read."""
+    try:
+        return store.entry(entry.digest)
+    except BadInput:
+        return None
+
+
 def _open(missing: tuple[str, ...], differs: tuple[Difference, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*missing, *(one.name for one in differs if one.undecided and one.wanted is None)]))
 
 
 def _best(kind: EngineKind, wanted: EngineKey, others: list[Entry]) -> tuple[Entry, tuple[Difference, ...]] | None:
     """The entry that suits best: a hit, else usable with the fewest differences, else one that may fit."""
-    equal = tuple(
-        one.name
-        for one in kind.properties.values()
-        if one.decides and one.rule == "equal" and one.name in wanted.factors
-    )
-    if not others or not equal:
-        candidates = others
-    else:
-        # most entries of a model differ in something that must be equal: sorted out before they are judged
-        want = [(name, wanted.factors[name]) for name in equal]
-        candidates = [one for one in others if _alike(one.key.factors, want)]
-    found = [(one, judge(kind, wanted.factors, one.key.factors)) for one in candidates]
+    may_suit = sieve(kind, wanted.factors)
+    found = [(one, judge(kind, wanted.factors, one.key.factors)) for one in others if may_suit(one.key.factors)]
     ranked = [
         (("hit", "usable", "unknown").index(verdict), len(differs), one.digest.hex, one, differs)
         for one, differs in found
@@ -94,17 +95,12 @@ def _best(kind: EngineKind, wanted: EngineKey, others: list[Entry]) -> tuple[Ent
     return entry, differs
 
 
-def _alike(factors: Mapping[str, str], want: list[tuple[str, str]]) -> bool:
-    """Whether everything is equal that both state; what an entry leaves out is for the judge."""
-    return all(factors.get(name, value) == value for name, value in want)
-
-
 def _nearest(kind: EngineKind, wanted: EngineKey, others: list[Entry], count: int) -> tuple[Nearest, ...]:
     """The closest entries: fewest blocking differences, then fewest at all."""
     if count <= 0:
         return ()
     want = wanted.factors.items()
-    close = sorted(others, key=lambda one: (len(want ^ one.key.factors.items()), one.digest.hex))[: max(count * 4, 16)]
+    close = sorted(others, key=lambda one: (len(want ^ one.key.factors.items()), one.digest.hex))[: count * 2]
     judged = [Nearest(entry=one, differs=judge(kind, wanted.factors, one.key.factors)) for one in close]
     judged.sort(key=lambda one: (sum(item.blocks for item in one.differs), len(one.differs), one.entry.digest.hex))
     return tuple(judged[:count])

@@ -101,6 +101,7 @@ class EngineStore:
             data = _read(path, status.st_size)
         except FileNotFoundError:
             return None
+        self._entries.pop(name, None)
         entry = _parsed(data, path)
         if entry.digest.hex != name:
             raise BadInput(f"{path} is damaged", why=f"it holds the entry {entry.digest}")
@@ -110,9 +111,17 @@ class EngineStore:
         return entry
 
     def entries_of(self, kind: str, model: str) -> list[Entry]:
-        """The readable entries of one kind and model; what is damaged or of another version is left out."""
+        """The readable entries of one kind and model; what is damaged or of another version is left out.
+
+        One that was read before is not looked at again: a key's factors never change. It may have been replaced or
+        removed meanwhile; ask `entry` for the one that is chosen.
+        """
         found = []
         for name in _names(self._folder_of(kind, model)):
+            known = self._entries.get(name)
+            if known is not None:
+                found.append(known[1])
+                continue
             with suppress(BadInput):
                 entry = self._entry(name)
                 if entry is not None:

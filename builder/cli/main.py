@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cache": ("builder.cli.cache", "The engine cache: compiled engines by what makes them valid."),
     "gc": ("builder.cli.gc", "Clear away what nobody needs, in the store, in layouts or in registries."),
     "images": ("builder.cli.images", "List the images of a repository and their evidence."),
+    "catalogue": ("builder.cli.catalogue", "List a repository's images by backend, and publish the list."),
     "doctor": ("builder.cli.doctor", "What this machine can do, with the mend for what it cannot."),
 }
 """Command to (module, one-line help). The module's attribute `command` is the click command of that name."""

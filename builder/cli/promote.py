@@ -7,17 +7,7 @@ from typing import Any
 import click
 
 from builder.cli.console import Console, shared_options
-from builder.cli.registry_options import (
-    class_name,
-    evidence_documents,
-    expect_option,
-    image_name,
-    now,
-    open_reference,
-    parse_expected,
-    plain_http_option,
-    print_refusal,
-)
+from builder.cli.registry_options import class_tag, class_tag_options, evidence_documents, now, print_refusal
 from builder.errors import Refused
 from builder.names import parse_ref
 
@@ -26,7 +16,6 @@ __all__ = ["command"]
 
 @click.command("promote", short_help="Move a node class's tag to an image that passed on that class.")
 @click.argument("ref")
-@click.option("--node-class", required=True, metavar="N", help="Name of a node class, or a class file.")
 @click.option(
     "--require",
     multiple=True,
@@ -35,18 +24,16 @@ __all__ = ["command"]
     metavar="KIND",
     help="Evidence that must be there: smoke, audit, proof, sbom. May be given several times.",
 )
-@expect_option
 @click.option("--allow-older", is_flag=True, help="Also move to an image older than the one that runs now.")
-@plain_http_option
+@class_tag_options
 @shared_options
 def command(
     console: Console,
+    /,
     ref: str,
-    node_class: str,
     require: tuple[str, ...],
-    expect: str | None,
     allow_older: bool,
-    plain_http: bool,
+    **options: Any,
 ) -> int:
     """Move a node class's tag to an image that passed on that class.
 
@@ -59,47 +46,45 @@ def command(
     from builder.release.values import PromotionRefused
 
     reference = parse_ref(ref)
-    name = class_name(node_class)
-    expected = parse_expected(expect)
-    repository = open_reference(console, reference, plain_http=plain_http)
-    digest = find_image(reference, repository).digest
-    target = str(reference.with_tag(name))
+    tag = class_tag(console, reference, **options)
+    digest = find_image(reference, tag.repository).digest
     try:
         done = promote(
-            repository,
+            tag.repository,
             digest,
-            name,
+            tag.name,
             when=now(),
             required=require,
-            expected=expected,
+            expected=tag.expected,
             allow_older=allow_older,
-            name=image_name(reference),
+            name=tag.image,
         )
     except Refused as error:
         missing = error.missing if isinstance(error, PromotionRefused) else ()
         document: dict[str, Any] = {
-            "ref": target,
+            "ref": tag.ref,
             "digest": str(digest),
             "tags": [],
-            "evidence": evidence_documents(listed_evidence(repository, digest)),
-            "node_class": name,
+            "evidence": evidence_documents(listed_evidence(tag.repository, digest)),
+            "node_class": tag.name,
             "missing": [{"need": item.need, "why": item.why, "fix": item.fix} for item in missing],
         }
         return print_refusal(console, "promote", error, document)
+    rests_on = (*done.evidence, done.record)
     verdict = "promoted" if done.moved else "unchanged"
     console.document(
         {
             "schema": "builder/promote/1",
             "verdict": verdict,
-            "ref": target,
+            "ref": tag.ref,
             "digest": str(done.digest),
-            "tags": [name],
+            "tags": [tag.name],
             "evidence": evidence_documents(
-                piece for piece in listed_evidence(repository, digest) if piece.digest in (*done.evidence, done.record)
+                piece for piece in listed_evidence(tag.repository, digest) if piece.digest in rests_on
             ),
-            "node_class": name,
+            "node_class": tag.name,
             "previous": str(done.previous) if done.previous else None,
         },
-        lambda: f"{verdict} {target}@{done.digest}\nbefore: {done.previous or 'nothing'}",
+        lambda: f"{verdict} {tag.ref}@{done.digest}\nbefore: {done.previous or 'nothing'}",
     )
     return 0

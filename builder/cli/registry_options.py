@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
     from builder.release.values import Draft, Evidence
 
 __all__ = [
+    "ClassTag",
     "attach_drafts",
     "class_name",
+    "class_tag",
+    "class_tag_options",
     "evidence_documents",
-    "expect_option",
     "image_name",
     "key_password",
     "now",
     "open_reference",
-    "parse_expected",
     "password_option",
     "plain_http_option",
     "print_refusal",
@@ -44,11 +46,43 @@ def plain_http_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def expect_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--expect`, the digest that the tag must point at now."""
-    return click.option(
-        "--expect", metavar="DIGEST", default=None, help="Refuse unless the tag points at this digest now."
-    )(function)
+def class_tag_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what commands that move a node class's tag share: `--node-class`, `--expect` and `--plain-http`."""
+    for add in (
+        plain_http_option,
+        click.option("--expect", metavar="DIGEST", help="Refuse unless the tag points at this digest now."),
+        click.option("--node-class", required=True, metavar="N", help="Name of a node class, or a class file."),
+    ):
+        function = add(function)
+    return function
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassTag:
+    """The tag of a node class in a repository, which a command is about to move."""
+
+    name: str
+    """Of the class, and so of the tag."""
+    ref: str
+    repository: Repository
+    expected: Digest | None
+    """What it must point at now, when the user says."""
+    image: str
+    """What statements call the image."""
+
+
+def class_tag(
+    console: Console, reference: Reference, *, node_class: str, expect: str | None, plain_http: bool
+) -> ClassTag:
+    """From the options of `class_tag_options` to the tag; nothing is asked of the registry yet."""
+    name = class_name(node_class)
+    return ClassTag(
+        name=name,
+        ref=str(reference.with_tag(name)),
+        repository=open_reference(console, reference, plain_http=plain_http),
+        expected=None if expect is None else Digest.parse(expect),
+        image=image_name(reference),
+    )
 
 
 def open_reference(console: Console, reference: Reference, *, plain_http: bool, mirrors: bool = False) -> Repository:
@@ -83,11 +117,6 @@ def class_name(node_class: str | None) -> str:
     from builder.node import probe
 
     return probe(None).name if node_class is None else load(node_class).name
-
-
-def parse_expected(text: str | None) -> Digest | None:
-    """The digest of `--expect`."""
-    return None if text is None else Digest.parse(text)
 
 
 def image_name(reference: Reference) -> str:

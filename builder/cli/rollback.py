@@ -8,14 +8,10 @@ import click
 
 from builder.cli.console import Console, shared_options
 from builder.cli.registry_options import (
-    class_name,
+    class_tag,
+    class_tag_options,
     evidence_documents,
-    expect_option,
-    image_name,
     now,
-    open_reference,
-    parse_expected,
-    plain_http_option,
     print_refusal,
     repository_reference,
 )
@@ -26,11 +22,9 @@ __all__ = ["command"]
 
 @click.command("rollback", short_help="Move a node class's tag back to the image before.")
 @click.argument("repository")
-@click.option("--node-class", required=True, metavar="N", help="Name of a node class, or a class file.")
-@expect_option
-@plain_http_option
+@class_tag_options
 @shared_options
-def command(console: Console, repository: str, node_class: str, expect: str | None, plain_http: bool) -> int:
+def command(console: Console, /, repository: str, **options: Any) -> int:
     """Move a node class's tag back to the image before.
 
     REPOSITORY is host/name or oci:DIR. Called again, it goes back one more; the first image is the end of the way.
@@ -38,20 +32,16 @@ def command(console: Console, repository: str, node_class: str, expect: str | No
     from builder.release.evidence import listed_evidence
     from builder.release.promote import rollback
 
-    reference = repository_reference(repository)
-    name = class_name(node_class)
-    expected = parse_expected(expect)
-    opened = open_reference(console, reference, plain_http=plain_http)
-    target = str(reference.with_tag(name))
+    tag = class_tag(console, repository_reference(repository), **options)
     try:
-        done = rollback(opened, name, when=now(), expected=expected, name=image_name(reference))
+        done = rollback(tag.repository, tag.name, when=now(), expected=tag.expected, name=tag.image)
     except Refused as error:
         document: dict[str, Any] = {
-            "ref": target,
+            "ref": tag.ref,
             "digest": None,
             "tags": [],
             "evidence": [],
-            "node_class": name,
+            "node_class": tag.name,
             "previous": None,
         }
         return print_refusal(console, "rollback", error, document)
@@ -59,13 +49,13 @@ def command(console: Console, repository: str, node_class: str, expect: str | No
         {
             "schema": "builder/rollback/1",
             "verdict": "rolled-back",
-            "ref": target,
+            "ref": tag.ref,
             "digest": str(done.digest),
-            "tags": [name],
-            "evidence": evidence_documents(listed_evidence(opened, done.digest)),
-            "node_class": name,
+            "tags": [tag.name],
+            "evidence": evidence_documents(listed_evidence(tag.repository, done.digest)),
+            "node_class": tag.name,
             "previous": str(done.previous),
         },
-        lambda: f"rolled back {target}@{done.digest}\nbefore: {done.previous}",
+        lambda: f"rolled back {tag.ref}@{done.digest}\nbefore: {done.previous}",
     )
     return 0

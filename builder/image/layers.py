@@ -30,6 +30,8 @@ LAYER_FORMAT = "1"
 """Version of how entries become bytes (here, tarstream, gzipstream, packing, estargz); part of every cache key."""
 
 _BATCH = 1 << 18
+_WAITING = 8
+"""Batches that may wait for a digest."""
 _PIECE = 4 << 20
 """Bytes of a file read at a time; they decide where stored blocks end, so they are part of the format."""
 
@@ -39,7 +41,7 @@ class _HashThread:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._queue: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
+        self._queue: queue.Queue[bytes | None] = queue.Queue(maxsize=_WAITING)
         self._pending: list[bytes] = []
         self._waiting = 0
         self.size = 0

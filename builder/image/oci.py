@@ -49,11 +49,13 @@ def assemble(
     offline: bool = False,
     limits: Limits | None = None,
     python: BasePython | None = None,
+    workers: int | None = None,
 ) -> BuiltImage:
     """Make the image and put it into `target`, under its digest, and under `tag` when given.
 
     `reference` names the target in the result, and lets layers of a base in the same registry be mounted;
-    `open_repository` is needed for an OCI base, `python` for a project that wants bytecode. Same inputs, same digest.
+    `open_repository` is needed for an OCI base, `python` for a project that wants bytecode. `workers` is how many
+    layers are made at once, by default as many as this machine has processors, from 2 to 4. Same inputs, same digest.
     """
     packing = Packing.of(plan.project.image)
     with ThreadPoolExecutor(_PUSHES, thread_name_prefix="push") as pool:
@@ -75,7 +77,7 @@ def assemble(
             mount_from = _mount_from(base, reference)
             for layer, source in zip(base.layers, base.sources, strict=True):
                 push(layer, source, mount_from)
-            own = _own_layers(plan, store, reporter, limits, len(base.layers), push, python)
+            own = _own_layers(plan, store, reporter, limits, len(base.layers), push, python, workers)
             with reporter.task("push", total=len(pending), unit="layers") as advance:
                 for done in pending:
                     done.result()
@@ -104,6 +106,7 @@ def _own_layers(
     base_layers: int,
     push: _Push,
     python: BasePython | None,
+    workers: int | None,
 ) -> tuple[Layer, ...]:
     """Environment, wheels, bytecode, application: made in threads, pushed as each is ready, in stacking order."""
     venv = Venv(root=VENV, python=plan.lock.python)
@@ -151,7 +154,7 @@ def _own_layers(
 
     with (
         reporter.task("layers", total=total) as advance,
-        ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="layer") as pool,
+        ThreadPoolExecutor(workers or max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="layer") as pool,
     ):
         jobs: list[Future[Layer]] = [pool.submit(skeleton_layer, venv, plan.lock.base.python_path, store, packing)]
         jobs += [pool.submit(wheel_job, group) for group in groups]

@@ -23,6 +23,11 @@ from builder.wheels.archive import DEFLATED, Member, UnsafeWheel, WheelArchive
 
 __all__ = ["WheelFile", "placed_files", "skeleton_layer", "wheel_layer"]
 
+_PIECE = 1 << 18
+"""Bytes inflated or copied at a time: enough for the digests' threads, little enough for many of them to wait."""
+_STORED_PIECE = 1 << 20
+"""The same for a member that is written as stored blocks; where those end is part of the format."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelFile:
@@ -121,14 +126,16 @@ def _member(writer: LayerWriter, archive: WheelArchive, member: Member, path: st
         mode=mode,
         size=member.size,
         crc32=member.crc32,
-        plain=archive.stream(member),
-        stream=lambda: archive.copied(member) if member.method == DEFLATED else _reencoded(archive, member),
+        plain=archive.stream(member, chunk=_PIECE),
+        stream=lambda: (
+            archive.copied(member, chunk=_PIECE) if member.method == DEFLATED else _reencoded(archive, member)
+        ),
     )
 
 
 def _reencoded(archive: WheelArchive, member: Member) -> Iterator[bytes]:
     """The member as stored blocks: no compressor, so no dependence on one."""
     left = member.size
-    for piece in archive.stream(member):
+    for piece in archive.stream(member, chunk=_STORED_PIECE):
         left -= len(piece)
         yield from gzipstream.stored_blocks(piece, final=not left)

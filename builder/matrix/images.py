@@ -29,7 +29,7 @@ _FIELDS = MappingProxyType(
         "build": r"[0-9A-Za-z.-]+?",
     }
 )
-_VERSION = r"\d[0-9A-Za-z.+]*?"
+_VERSION = r"v?\d[0-9A-Za-z.+]*?"
 _HOST = re.compile(r"^(?:[^/]*[.:][^/]*|localhost)/")
 """The registry in front of a name: its first part, where that has a dot or a port (distribution reference grammar)."""
 
@@ -77,7 +77,9 @@ def read_image(backend: Backend, image: str) -> Contents | None:
             os=normalise_system(found["os"]) if "os" in found else row.text("system"),
             python=f"{python[0]}.{python[1:].lstrip('.')}" if python else None,
             chip=found.get("chip") or row.text("chip"),
-            packages=MappingProxyType({key: value for key, value in found.items() if key not in _FIELDS}),
+            packages=MappingProxyType(
+                {key: value.removeprefix("v") for key, value in found.items() if key not in _FIELDS}
+            ),
             row=row,
         )
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -135,11 +136,20 @@ def _load_backend(name: str, root: Path, shelf: Shelf | None) -> Backend:
         return Backend(spec=kept, files=(*shelf.files(name), *shelf.files(_COMMON)), shelf=shelf)
     path = next((file for marker in _MARKERS if (file := root / name / marker).is_file()), None)
     if path is None or path.parent.parent != root:
-        known = sorted(marker.parent.name for marker in _markers(root))
-        raise BadInput(f"unknown backend {name!r}", fix=did_you_mean(name, known))
+        raise BadInput(f"unknown backend {name!r}", fix=_meant(name, root))
     spec = require_spec(*parse_backend_file(path.read_text(encoding="utf-8"), path), path)
     paths = (*_table_files(root / name), *_table_files(root / _COMMON))
     return Backend(spec=spec, files=tuple((_kind_of(file), file) for file in paths), shelf=shelf)
+
+
+def _meant(name: str, root: Path) -> str:
+    """The backends whose title has the name in it (`ascend` is npu), or those whose names are near."""
+    titles = {
+        marker.parent.name: str(tomllib.loads(marker.read_text(encoding="utf-8")).get("title", ""))
+        for marker in _markers(root)
+    }
+    meant = [f"{own!r} ({title})" for own, title in titles.items() if name.casefold() in title.casefold().split()]
+    return f"did you mean {' or '.join(sorted(meant))}?" if meant else did_you_mean(name, sorted(titles))
 
 
 def siblings(backend: Backend) -> tuple[Backend, ...]:

@@ -14,11 +14,15 @@ __all__ = ["device_row", "product_names"]
 def device_row(backend: Backend, name: str) -> Row | None:
     """The row of a product or target name; None when nothing, or more than one target, answers to it.
 
-    Three readings, the surest first: the very name; a known name all of whose words are in it ("NVIDIA H100 80GB
+    Four readings, the surest first: a chip as image tags spell it (`910b`, where the chip named Ascend910B is another
+    one); the very name; a known name all of whose words are in it ("NVIDIA H100 80GB
     HBM3" is H100; the one with most words); a name that is part of known ones of a single target ("RTX 5090").
     """
     rows = [(row, known) for row in backend.rows("device") for known in product_names(row)]
     wanted, compact = _words(name), _compact(name)
+    tagged = [row for row in backend.rows("device") if row.text("image_chip") == name]
+    if tagged:
+        return tagged[0]
     for row, known in rows:
         if _compact(known) == compact:
             return row
@@ -31,7 +35,7 @@ def device_row(backend: Backend, name: str) -> Row | None:
         if (wanted and wanted <= _words(known)) or (len(compact) >= 4 and _compact(known).endswith(compact))
     }
     if not around and "." in name:
-        return device_row(backend, name.partition(".")[0])  # an instance type: trn2.48xlarge
+        return device_row(backend, name.removeprefix("ml.").partition(".")[0])  # an instance type: trn2.48xlarge
     chips = {row.text("image_chip") for row in around.values()}
     alike = len(around) == 1 or (len(chips) == 1 and None not in chips)
     return next(iter(around.values()), None) if alike else None
@@ -49,8 +53,12 @@ def _compact(name: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _words(name: str) -> frozenset[str]:
-    """Words of a product name without the maker's."""
+    """Words of a product name without the maker's and the line's, which many leave out: `RTX 4090 D`, `RX 7600 XT`."""
     return frozenset(re.split(r"[^a-z0-9.]+", name.casefold())) - _MAKERS
 
 
-_MAKERS = frozenset({"", "nvidia", "amd", "intel", "huawei", "google", "aws", "tesla", "accelerator", "graphics"})
+_MAKERS = frozenset({"", "nvidia", "amd", "intel", "huawei", "google", "aws", "tesla", "accelerator", "graphics"}) | {
+    "geforce",
+    "instinct",
+    "radeon",
+}

@@ -86,6 +86,7 @@ _MACHINES = {
     "x64": "x86_64",
     "x86-64": "x86_64",
     "x86_64": "x86_64",
+    **{name: name for name in ("armv7l", "i686", "ppc64le", "riscv64", "s390x")},
 }
 """Machine architectures as kernels, container engines and makers call them (sbsa: NVIDIA's Arm servers)."""
 
@@ -170,7 +171,7 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
     titles = {*words, "-".join(words)}
     for name, raw in settings.items():
         key = _key(name, known, titles)
-        value = raw.strip()
+        value = raw.strip().removeprefix("=").strip()  # torch==2.9.0, as in a requirements file
         if not value:
             raise BadInput(f"{key} has no value", fix=f"write {key}=VALUE, or leave it out")
         if key not in KEYS:
@@ -193,7 +194,7 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             parts[key] = _driver(value)
         elif key in ("arch", "machine"):
             machine = _MACHINES.get(value.lower(), value)
-            if machine in ARCHES:
+            if machine in _MACHINES.values():
                 parts["machine"] = machine
             elif key == "machine":
                 raise BadInput(f"unknown architecture {value!r}", fix=did_you_mean(value, ARCHES))

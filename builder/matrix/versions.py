@@ -19,7 +19,8 @@ _LOWEST = Version("0.dev0")
 
 
 def _respin(text: str) -> str:
-    """`25.0.rc1.1` and `6.3.RC3.1`, a candidate made again, as PEP 440 spells what follows a candidate."""
+    """As PEP 440 spells a candidate made again (`25.0.rc1.1`, `6.3.RC3.1`) or still to come (`8.2.RC1.alpha003`)."""
+    text = re.sub(r"(?i)(rc\d+)\.alpha(\d+)", r"\1.dev\2", text)
     return re.sub(r"(?i)(rc\d+)\.(\d+)(?![\d.])", r"\1.post\2", text)
 
 
@@ -57,7 +58,7 @@ def within(version: str, cell: str) -> bool:
     """Whether an exact version satisfies a cell; pre-releases count, they are what some makers ship (8.3.RC1).
 
     `==X` matches `X+label`, not the reverse (PEP 440, "Version matching"). What is no version at all
-    (8.1.RC1.alpha001) equals only itself.
+    equals only itself.
     """
     found, bounds = parse(version), specifier(cell)
     if found is None or bounds is None:

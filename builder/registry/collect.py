@@ -12,7 +12,7 @@ from typing import Any
 
 from builder.names import Digest
 from builder.registry.layout import Layout
-from builder.registry.manifests import parse_manifest, pointed_blobs, pointed_manifests, subject_of
+from builder.registry.manifests import is_image, parse_manifest, pointed_blobs, pointed_manifests, subject_of
 from builder.registry.values import REF_NAME, Manifest
 from builder.store import Removed, last_used
 
@@ -90,7 +90,7 @@ def _images(
     found = []
     for digest, names in tags.items():
         manifest = layout.manifest(digest)
-        if manifest is None or subject_of(manifest) is not None:
+        if manifest is None or subject_of(manifest) is not None or (names and not is_image(manifest)):
             continue
         found.append(
             ListedImage(

@@ -19,6 +19,7 @@ __all__ = [
     "INDEX_TYPES",
     "canonical_json",
     "check_index",
+    "is_image",
     "is_referrers_tag",
     "offered_platforms",
     "parse_index",
@@ -81,6 +82,12 @@ def pointed_blobs(manifest: Manifest) -> tuple[Descriptor, ...]:
     wanted = [value.get("config"), *(layer for layer in value.get("layers") or () if not layer.get("urls"))]
     found = _descriptors(manifest, (item for item in wanted if item is not None))
     return tuple({descriptor.digest: descriptor for descriptor in found}.values())
+
+
+def is_image(manifest: Manifest) -> bool:
+    """Whether this is an image or an index of images, not an artifact (image-spec, manifest.md, `artifactType`)."""
+    value = parse_manifest(manifest)
+    return not (value.get("artifactType") or value.get("subject"))
 
 
 def subject_of(manifest: Manifest) -> Digest | None:

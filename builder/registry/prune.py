@@ -15,11 +15,11 @@ from builder.names import Digest
 from builder.registry.client import Remote
 from builder.registry.collect import Choose, ListedImage, backend_of, created_of
 from builder.registry.manifests import (
+    is_image,
     parse_index,
     pointed_blobs,
     pointed_manifests,
     referrers_tag,
-    subject_of,
 )
 from builder.registry.values import Manifest
 from builder.store import Removed
@@ -72,7 +72,7 @@ def prune_repository(
             holds=tuple(sorted(seen.within(digest) - {digest})),
         )
         for digest, tags in seen.tags.items()
-        if subject_of(seen.manifests[digest]) is None
+        if is_image(seen.manifests[digest])
     ]
     doomed = choose(images)
     held = {inner for item in images if item.digest not in doomed for inner in seen.within(item.digest)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from builder.errors import Refused
 from builder.names import Digest
+from builder.registry.manifests import is_image
 from builder.registry.values import Repository
 from builder.release.evidence import listed_evidence
 from builder.release.history import latest_record
@@ -43,7 +44,10 @@ def images(repository: Repository) -> tuple[ImageRow, ...]:
     tags: dict[Digest, list[str]] = {}
     for tag in repository.tags():
         found = repository.resolve(tag)
-        if found is not None:  # deleted since the tags were listed
+        if found is None:  # deleted since the tags were listed
+            continue
+        manifest = repository.manifest(found.digest) if found.digest not in tags else None
+        if manifest is None or is_image(manifest):
             tags.setdefault(found.digest, []).append(tag)
     return tuple(
         ImageRow(digest=digest, tags=tuple(names), evidence=_sorted(listed_evidence(repository, digest)))

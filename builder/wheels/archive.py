@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -49,7 +49,7 @@ _DAMAGE = (
     struct.error,
 )
 """What inflating damaged data raises."""
-_RESIDENT = 16 << 20
+_RESIDENT = 4 << 20
 """Bytes of a wheel that stay mapped in at most, about; wheels have gigabytes."""
 
 
@@ -290,8 +290,8 @@ _LEAVE = "do not install this wheel; report it to the index it came from"
 
 def _name_faults(name: str, filename: str) -> Iterator[UnsafeWheel]:
     """A fault when the name is not the one plain way to write a relative path: `a/../b`, `/a`, `a//b`, `a\\b`."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or str(path) != name or set(name) & {"\\", "\0"}:
+    parts = name.split("/")
+    if "" in parts or ".." in parts or "." in parts or "\\" in name or "\0" in name:
         yield UnsafeWheel(
             f"{filename} would write outside its folder",
             why=f"member {name!r} is not a plain relative path",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -103,8 +104,20 @@ def test_a_lock_that_is_new_is_audited_whole(repository: Path, environment: dict
     assert step(repository, environment, base="HEAD~1").returncode == 1
 
 
+def test_the_action_writes_sarif_of_what_it_audited(
+    repository: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    result = step(repository, environment, base="HEAD~1", sarif=str(tmp_path / "sarif"))
+    assert result.returncode == 1
+    (written,) = (tmp_path / "sarif").iterdir()
+    assert written.name == "service_pylock.cpu.toml.sarif"
+    (run,) = json.loads(written.read_text())["runs"]
+    (place,) = run["results"][0]["locations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "service/pylock.cpu.toml"
+
+
 def test_the_workflow_gives_the_action_the_base_of_the_pull_request() -> None:
-    assert set(INPUTS) == {"locks", "base", "fail-on"}
+    assert set(INPUTS) == {"locks", "base", "fail-on", "sarif"}
     flow = (ROOT / ".github/workflows/audit.yml").read_text(encoding="utf-8")
     checkout, audit = flow.split("actions/checkout@")[1], flow.split("- uses: $/.github/actions/audit\n")[1]
     assert "fetch-depth: 0" in checkout

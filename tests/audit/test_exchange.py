@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder.audit.audit import load_rules
+from builder.audit.exchange import Exchanged, pull_facts, push_facts
+from builder.events import SilentReporter
 from builder.registry.layout import Layout
 from builder.registry.manifests import canonical_json
 from builder.registry.values import Manifest
+from builder.store import Store
 from tests import schemas
 from tests.audit.inside import Inside
 from tests.lock.indexes import Index, make_wheel, serving
@@ -82,3 +87,21 @@ def test_a_layer_with_anything_else_in_it_is_refused(builder: Inside, tmp_path: 
     found = schemas.error(builder("audit", "pull", f"oci:{tmp_path / 'l'}:t", "--json", env=env), 3)
     assert "cannot be read" in found["why"]
     assert list((tmp_path / "fresh").rglob("*.json")) == []
+
+
+def test_pushes_that_meet_lose_nothing(builder: Inside, tmp_path: Path) -> None:
+    stores = [tmp_path / f"store{number}" for number in range(4)]
+    for number, root in enumerate(stores):
+        made = make_wheel(tmp_path, f"p{number}", "1.0")
+        builder("audit", made, "--backend", "cpu", env={"BUILDER_STORE": str(root)})
+    start = threading.Barrier(len(stores))
+
+    def push(root: Path) -> Exchanged:
+        start.wait()
+        return push_facts(Layout(tmp_path / "l"), "t", store=Store(root), reporter=SilentReporter())
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        done = list(pool.map(push, stores))
+    assert max(item.wheels for item in done) == len(stores)
+    pulled = pull_facts(Layout(tmp_path / "l"), "t", store=Store(tmp_path / "fresh"), reporter=SilentReporter())
+    assert pulled.taken == len(stores)

@@ -232,3 +232,16 @@ def test_every_way_to_an_installed_package(builder: Inside, tmp_path: Path, dirt
     assert schemas.document(result, "audit")["chains"] == {
         "quiet": {"ways": [["other", "quiet"], ["other", "top", "quiet"]], "more": False}
     }
+
+
+def test_two_installed_packages_that_wrote_one_file(builder: Inside, tmp_path: Path) -> None:
+    """FR-04 in an image: the RECORDs of both list the file, and only one of them can be right."""
+    files: dict[str, bytes] = {}
+    for name, code in (("triton", b"main"), ("triton-ascend", b"ascend")):
+        made = wheel(tmp_path, name, {"triton/__init__.py": code, "triton/same.py": b""}, tag="py3-none-any")
+        files |= installed(tmp_path / name, made)
+    pushed(tmp_path / "layout", tar_of(files))
+    result = builder("audit", f"oci:{tmp_path / 'layout'}:app", "--backend", "npu", "--json")
+    assert result.returncode == 1
+    (finding,) = schemas.document(result, "audit")["findings"]
+    assert (finding["rule"], finding["path"]) == ("two-owners-of-one-path", f"/{SITE}/triton/__init__.py")

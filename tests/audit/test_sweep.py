@@ -286,6 +286,7 @@ def test_parts_that_do_not_make_a_whole(builder: Inside, wheels: Path, tmp_path:
         (["--results", "r"], "no target"),
         (["missing.whl", "--results", "r"], "no such file"),
         (["not a target", "--results", "r"], "not a target"),
+        (["pylock/cpu.toml", "--results", "r"], "not a target"),
         (["x", "--results", "r", "--format", "sarif"], "--format"),
         (["x", "--results", "r", "--shard", "0/2"], "not a shard"),
     ],

@@ -190,6 +190,17 @@ def test_of_two_usable_the_closer_is_taken(cache: EngineCache, plan: Path) -> No
     assert answer.entry == close
 
 
+def test_what_another_process_removed_is_not_usable(cache: EngineCache, plan: Path) -> None:
+    first = cache.put(key_of(TENSORRT, device="a"), plan)
+    second = cache.put(key_of(TENSORRT, device="b", driver_branch="550"), plan)
+    assert cache.lookup(KEY).entry == first
+    cache.store.entry_path(first.digest).unlink()
+    assert cache.lookup(KEY).entry == second
+    EngineCache(cache.store.root).put(second.key, plan, replace=True)
+    cache.store.entry_path(second.digest).write_bytes(b"{")
+    assert cache.lookup(KEY).verdict == "miss"
+
+
 def test_what_is_not_stated_is_unknown(cache: EngineCache, plan: Path) -> None:
     entry = cache.put(KEY, plan)
     answer = cache.lookup(key_of(TENSORRT, compute_capability=None))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -116,7 +117,8 @@ def test_a_wheel_that_is_not_the_one_locked_never_enters_the_store(
 def test_ctrl_c_in_a_download_leaves_no_image_and_the_next_run_goes_through(
     run_builder: RunBuilder, project: Path, index: Index, builder_environment: dict[str, str]
 ) -> None:
-    file = index.add("e2e_plain", "1.0", padding=3_000_000)
+    # its own bytes, so that no earlier run has left them in the store
+    file = index.add("e2e_plain", "1.0", padding=3_000_000 + time.time_ns() % 100_000)
     index.stalled.add(file)
     arguments = ("build", "--backend", "cpu", "--to", "oci:out:1.0")
     process = subprocess.Popen(

@@ -237,8 +237,6 @@ def test_a_made_up_backend_is_locked_audited_rendered_and_built(
         "build",
         "--backend",
         "exa",
-        "--node-class",
-        "exa-small",
         "--no-smoke",
         "--to",
         "oci:out:1",

@@ -89,8 +89,9 @@ def _member(data: bytes) -> None:
 
 
 def _python(data: bytes) -> None:
-    load_rules().scanner.python.uses("x.py", data)
-    for _ in python_payloads(data, PythonTree(data)):
+    scanner = load_rules().scanner.python
+    scanner.uses("x.py", data)
+    for _ in python_payloads(data, PythonTree(data), scanner.words(data)):
         pass
 
 

@@ -31,6 +31,7 @@ def rule(answer: Explanation, name: str = "image") -> RuleVerdict:
         ("npu", CANN, "9.0.0", "ubuntu 22.04", "3.11", {}),
         ("npu", "ascend/torch-npu:2.9.0.post2-910b-ubuntu22.04-py3.11", None, "ubuntu 22.04", "3.11",
          {"torch-npu": "2.9.0.post2"}),
+        ("npu", "quay.io/ascend/vllm-ascend:v0.11.0-a3", None, None, None, {"vllm-ascend": "0.11.0"}),
         ("rocm", "rocm/pytorch:rocm7.2_ubuntu22.04_py3.10_pytorch_release_2.9.1", "7.2", "ubuntu 22.04", "3.10",
          {"torch": "2.9.1"}),
         ("rocm", "rocm/dev-almalinux-8:7.1-complete", "7.1", "almalinux 8", None, {}),
@@ -39,7 +40,7 @@ def rule(answer: Explanation, name: str = "image") -> RuleVerdict:
     ],
 )  # fmt: skip
 def test_a_name_tells_what_is_inside(
-    backend: str, image: str, toolkit: str | None, os: str, python: str | None, packages: dict[str, str]
+    backend: str, image: str, toolkit: str | None, os: str | None, python: str | None, packages: dict[str, str]
 ) -> None:
     found = read_image(load_backend(backend), image)
     assert found is not None

@@ -282,3 +282,17 @@ def test_laws_of_sets_are_held_across_files(tmp_path: Path, old: str, new: str, 
     assert old in SET
     (tmp_path / "cpu" / "torch.toml").write_text(SET.replace(old, new, 1))
     assert any(message in str(fault) for fault in check_tables(tmp_path)), check_tables(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("ascend", "did you mean 'npu' (Huawei Ascend CANN)?"),
+        ("intel", "did you mean 'hpu' (Intel Gaudi) or 'xpu' (Intel XPU)?"),
+        ("rocn", "did you mean 'rocm' or 'neuron'?"),
+    ],
+)
+def test_a_backend_by_its_makers_name_is_told_by_its_own(name: str, fix: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load_backend(name)
+    assert refused.value.fix == fix

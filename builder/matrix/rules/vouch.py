@@ -23,7 +23,10 @@ _PARTS = ("cudnn", "nccl", "triton")
 
 
 def vouched(question: Question, backend: Backend, *, apart: Table | None = None) -> dict[str, Row]:
-    """Packages as asked that another table knows and accepts, with the row that does; `apart` is the one that asks."""
+    """Packages as asked that another table knows and accepts, with the row that does; `apart` is the one that asks.
+
+    Where a toolkit is named, only what speaks of toolkits vouches: wheels for a Python say nothing of a toolkit.
+    """
     found: dict[str, Row] = {}
     for name, row in (
         *_by_limits(question, backend),
@@ -47,6 +50,8 @@ def _by_limits(question: Question, backend: Backend) -> Iterator[tuple[str, Row]
     for row in backend.rows("limit"):
         when, allow = row.mapping("when"), row.mapping("allow")
         if row.text("verdict") == "unsupported" or row.confidence == "uncertain":
+            continue
+        if question.toolkit is not None and not {"toolkit", "driver"} & {*when, *allow}:
             continue
         if not all(holds(question, key, text) for key, text in when.items()):
             continue

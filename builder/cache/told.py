@@ -13,7 +13,7 @@ from builder.cache.kinds import engine_kind
 from builder.cache.values import EngineKey
 from builder.errors import BadInput, Fault, Where, raise_faults
 
-__all__ = ["FORMAT_KINDS", "confirmed", "confirmed_key", "told_factors"]
+__all__ = ["FORMAT_KINDS", "confirmed", "confirmed_key", "header_of", "told_factors"]
 
 FORMAT_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -30,6 +30,7 @@ FORMAT_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "triton": ("triton-nvidia", "triton-amd", "triton-ascend"),
         "openvino-blob": ("openvino",),
         "jax-cache": ("jax-xla",),
+        "jax-folder": ("jax-xla",),
         "onnx": ("onnxruntime-optimised",),
         "ort": ("onnxruntime-optimised",),
         "cubin": ("flashinfer",),
@@ -57,16 +58,22 @@ def told_factors(kind: str, header: Header) -> dict[str, str]:
     return found
 
 
+def header_of(kind: str, path: Path) -> Header | None:
+    """What a file or folder says about itself; None for one of no format here, or of a format of other kinds."""
+    try:
+        header = read_engine(path)
+    except UnknownFormat:
+        return None
+    return header if kind in FORMAT_KINDS.get(header.format, ()) else None
+
+
 def confirmed(kind: str, stated: Mapping[str, str], path: Path) -> dict[str, str]:
     """What a file or folder adds to the stated properties of its kind; nothing for a format without a reader here.
 
     `BadInput` when a stated value is not what the engine itself says, `BrokenEngine` when it is damaged.
     """
-    try:
-        header = read_engine(path)
-    except UnknownFormat:
-        return {}
-    if kind not in FORMAT_KINDS.get(header.format, ()):
+    header = header_of(kind, path)
+    if header is None:
         return {}
     told = told_factors(kind, header)
     properties = engine_kind(kind).properties

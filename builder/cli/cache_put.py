@@ -69,7 +69,7 @@ def command(
     holds absolute paths they are made relative, and written anew where the engine is restored.
     """
     from builder.cache.keys import complete_key
-    from builder.cache.told import confirmed_key
+    from builder.cache.told import confirmed_key, header_of
 
     if (source is None) == (failed is None):
         raise BadInput("either SOURCE or --failed", why="an engine is kept, or its failure", fix="give one of them")
@@ -93,6 +93,9 @@ def command(
         return 0
     before = cache.lookup(key, nearest=0).entry
     entry = cache.put(key, source, built_at=built_at, replace=replace)
+    header = header_of(key.kind, source)
+    for note in () if header is None else header.notes:
+        console.note(f"note: {note}")
     removed = 0
     if limit is not None:
         from builder.cache.gc import clear

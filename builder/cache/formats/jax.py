@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 import zstandard
 
@@ -19,7 +21,7 @@ from builder.cache.formats.cursor import Cursor
 from builder.cache.formats.protobuf import fields, text_of
 from builder.cache.formats.values import Blob, BrokenEngine, Header
 
-__all__ = ["cache_name", "read_jax"]
+__all__ = ["cache_name", "read_jax", "read_jax_folder"]
 
 _NAME = re.compile(r"(?P<module>.+)-(?P<key>[0-9a-f]{64})-cache")
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -60,6 +62,22 @@ def read_jax(blob: Blob) -> Header:
             "set jax_persistent_cache_enable_xla_caches to none before it is made"
         )
     return Header(format="jax-cache", properties=properties, unknown=unknown, notes=tuple(notes))
+
+
+def read_jax_folder(tree: Mapping[str, Blob]) -> Header:
+    """JAX's cache folder by its files: how its entries are compressed, and the CPU they are for when it is one."""
+    headers = [read_jax(tree[path]) for path in sorted(tree) if cache_name(PurePosixPath(path).name)]
+    if not headers:
+        raise BrokenEngine("the folder", "there is no entry of JAX's cache in it", offset=0)
+    properties = {"entries": str(len(headers))}
+    for name in ("compression", "triple", "cpu", "cpu-features"):
+        values = {header.properties.get(name) for header in headers}
+        value = values.pop()
+        if not values and value is not None:
+            properties[name] = value
+    unknown = {name: why for header in headers for name, why in header.unknown.items() if name not in properties}
+    notes = tuple(dict.fromkeys(note for header in headers for note in header.notes))
+    return Header(format="jax-folder", properties=properties, unknown=unknown, notes=notes)
 
 
 def _inflated(blob: Blob) -> tuple[bytes, str, bool]:

@@ -13,7 +13,7 @@ from builder.audit.tables import load_tables
 from builder.cache.formats.amd import read_code_object, read_mxr
 from builder.cache.formats.ascend import OM_MAGIC, read_om
 from builder.cache.formats.folders import FACTORS, OPS, read_flashinfer, read_vllm
-from builder.cache.formats.jax import cache_name, read_jax
+from builder.cache.formats.jax import cache_name, read_jax, read_jax_folder
 from builder.cache.formats.neuron import read_neff
 from builder.cache.formats.nvidia import PLAN_MAGIC, read_device_object, read_plan, read_rtx_engine, wrapped_plan
 from builder.cache.formats.onnx import ORT_IDENTIFIER, read_onnx, read_ort
@@ -63,6 +63,7 @@ TREE_FORMATS: Mapping[str, Callable[[Mapping[str, Blob]], Header]] = {
     "inductor": read_inductor,
     "vllm": lambda tree: read_vllm(tree, _machines()),
     "flashinfer": read_flashinfer,
+    "jax-folder": read_jax_folder,
 }
 """Format of a folder to what reads it."""
 
@@ -147,7 +148,7 @@ def read_engine(path: Path, *, format: str | None = None) -> Header:  # noqa: A0
     if name is None:
         raise UnknownFormat(
             f"{path.name} is of no engine format known here",
-            why="no graph of Inductor, kernel of Triton, factors of vLLM or operator of FlashInfer is in it",
+            why="nothing that Inductor, Triton, vLLM, FlashInfer or JAX keeps is in it",
             fix=f"name its format if it is one of {', '.join(sorted(TREE_FORMATS))}",
             where=where_path(path),
         )
@@ -160,6 +161,8 @@ def _tree_format(tree: Mapping[str, Blob]) -> str | None:
         return "vllm"
     if OPS in parts:
         return "flashinfer"
+    if any(cache_name(PurePosixPath(path).name) for path in tree):
+        return "jax-folder"
     if parts & {"fxgraph", "aotautograd"}:
         return "inductor"
     kernels = (blob for path, blob in sorted(tree.items()) if path.endswith(".json") and "__grp__" not in path)

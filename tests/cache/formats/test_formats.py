@@ -13,6 +13,7 @@ import pytest
 from builder.audit.tables import load_tables
 from builder.cache.formats import Blob, BrokenEngine, UnknownFormat, format_of, read_engine, read_file
 from builder.cache.formats.folders import FACTORS, read_flashinfer, read_vllm
+from builder.cache.formats.jax import read_jax_folder
 from builder.cache.formats.neuron import check_neff, missing_features, parse_neff
 from builder.cache.formats.nvidia import capabilities
 from builder.cache.formats.pickles import read_pickle
@@ -287,6 +288,19 @@ def test_a_jax_entry_that_holds_its_folder_in_its_key_says_so() -> None:
     tuned = samples.jax(tuning="/root/.cache/jax/xla_gpu_per_fusion_autotune_cache_dir")
     assert "set jax_persistent_cache_enable_xla_caches to none" in read(tuned, samples.JAX_NAME).notes[0]
     assert read(samples.jax(), samples.JAX_NAME).notes == ()
+
+
+def test_jaxs_folder_tells_what_its_entries_have_in_common() -> None:
+    other = samples.JAX_NAME.replace("jit_f", "jit_g")
+    same = read_jax_folder(tree({samples.JAX_NAME: samples.jax(), other: samples.jax(), "x-atime": b""}))
+    assert same.properties["entries"] == "2"
+    assert (same.properties["compression"], same.properties["cpu"]) == ("zlib", "haswell")
+    tuned = samples.jax(features="+sse2", tuning="/c/xla_gpu_per_fusion_autotune_cache_dir")
+    mixed = read_jax_folder(tree({samples.JAX_NAME: samples.jax(), other: tuned}))
+    assert "cpu-features" not in mixed.properties
+    assert len(mixed.notes) == 1
+    with pytest.raises(BrokenEngine, match="the folder"):
+        read_jax_folder(tree({"x": b""}))
 
 
 # --- folders

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+PROGRAM = """
+import runpy, sys
+sys.path.append(sys.argv.pop(1))  # at the end: the checkout must not hide the package under test
+runpy.run_module("tests.cache.stress", run_name="__main__")
+"""
 
 
 def stress(folder: Path, *, workers: int, operations: int, seconds: float) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cache.stress", folder, str(workers), str(operations), str(seconds)],
-        cwd=ROOT,
+        [sys.executable, "-P", "-c", PROGRAM, ROOT, folder, str(workers), str(operations), str(seconds)],
         capture_output=True,
         text=True,
         timeout=seconds + 120,

@@ -162,7 +162,8 @@ def ground(tmp_path: Path) -> Ground:
     """The program with a copy of its data, and an image that has a Python and a C library."""
     root = tmp_path / "ground"
     root.mkdir()
-    (root / "builder").symlink_to(Path(resources.__file__).parent)
+    without = shutil.ignore_patterns("_data", "__pycache__")  # an installed package would take the data inside it
+    shutil.copytree(Path(resources.__file__).parent, root / "builder", ignore=without)
     for folder in (resources.matrices_dir(), resources.dockerfiles_dir(), resources.checks_dir()):
         shutil.copytree(folder, root / folder.name)
     libc = Path("/lib/x86_64-linux-gnu/libc.so.6").read_bytes()

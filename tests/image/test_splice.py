@@ -43,7 +43,8 @@ def splice(paths: Sequence[Path], store: Store) -> Layer:
 def unpacked(layer: Layer, root: Path) -> Path:
     assert layer.path is not None
     with tarfile.open(layer.path) as archive:
-        archive.extractall(root, filter="tar")
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # Pythons before 3.11.4 have no filters
+        archive.extractall(root)  # noqa: S202 - made here
     return root
 
 

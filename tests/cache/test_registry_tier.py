@@ -414,11 +414,12 @@ def test_left_overs_of_a_pull_nobody_went_on_with_are_cleared(
 
 
 class Refusing:
-    """A repository that takes some blobs and then breaks for good."""
+    """A repository that takes some blobs and then breaks for good; it knows what it was sent."""
 
     def __init__(self, inner: Layout, takes: int) -> None:
         self.inner = inner
         self.left = takes
+        self.took: set[Digest] = set()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
@@ -427,7 +428,10 @@ class Refusing:
         self.left -= 1
         if self.left < 0:
             raise OutsideFailed("the connection broke")
-        return self.inner.put_blob(descriptor, source, mount_from=mount_from)
+        sent = self.inner.put_blob(descriptor, source, mount_from=mount_from)
+        if sent:
+            self.took.add(descriptor.digest)
+        return sent
 
 
 def test_a_broken_push_goes_on_where_it_was(ours: EngineCache, tmp_path: Path) -> None:
@@ -440,8 +444,13 @@ def test_a_broken_push_goes_on_where_it_was(ours: EngineCache, tmp_path: Path) -
     with pytest.raises(OutsideFailed, match="broke"):
         push(ours, [entry], refusing, made, image_name="app", node=NODE, key=private, reporter=QUIET)  # type: ignore[arg-type]  # a Layout but for one method
     assert find(repository, made, node=NODE, keys=[public]) == ()
-    done = push(ours, [entry], repository, made, image_name="app", node=NODE, key=private, reporter=QUIET)
-    assert done.sent_bytes < 5 << 20
+    again = Refusing(repository, takes=10_000)
+    done = push(ours, [entry], again, made, image_name="app", node=NODE, key=private, reporter=QUIET)  # type: ignore[arg-type]
+    assert refusing.took
+    assert not refusing.took & again.took
+    elsewhere = Layout(tmp_path / "elsewhere")
+    whole = push(ours, [entry], elsewhere, image(elsewhere), image_name="app", node=NODE, key=private, reporter=QUIET)
+    assert done.sent_blobs == whole.sent_blobs - len(refusing.took)
     ok(find(repository, made, node=NODE, keys=[public]))
 
 

@@ -26,13 +26,13 @@ from report import conditions, write_section
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from builder.audit.audit import audit_wheel
+from builder.audit.audit import Terms, audit_wheel
 from builder.audit.environment import marker_environment
 from builder.names import Digest
 from builder.store import Store
 from builder.wheels.archive import WheelArchive
 
-ENVIRONMENT = marker_environment("3.11", "x86_64")
+TERMS = Terms(backend="cpu", environment=marker_environment("3.11", "x86_64"))
 TARGET = 0.8
 """Throughput of a full verdict, as a part of inflate + CRC-32."""
 
@@ -141,7 +141,7 @@ def _inflate(wheel: Path) -> None:
 
 def _audit(wheel: Path, store: Store | None, digest: Digest | None = None) -> None:
     digest = digest or Digest("0" * 64)
-    audit_wheel(wheel, wheel.name, backend="cpu", environment=ENVIRONMENT, store=store, digest=digest)
+    audit_wheel(wheel, wheel.name, TERMS, store=store, digest=digest)
 
 
 def _peer(command: list[str], rounds: int) -> str:

@@ -36,7 +36,7 @@ from builder.audit.policy import (
 from builder.audit.tables import Tables, load_mends, load_tables, load_translations
 from builder.audit.values import AuditReport, Finding, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
-from builder.errors import BadInput, did_you_mean, where_path
+from builder.errors import BadInput, did_you_mean
 from builder.events import Reporter
 from builder.lock.policy import PackagePolicy, load_package_policy
 from builder.lock.values import Lock, LockedPackage
@@ -47,7 +47,6 @@ from builder.wheels.archive import WheelArchive
 __all__ = [
     "RULES_VERSION",
     "Rules",
-    "audit_folder",
     "audit_lock",
     "audit_wheel",
     "audit_wheels",
@@ -92,21 +91,29 @@ def load_rules() -> Rules:
     return Rules(scanner=WheelScanner(load_tables()), packages=load_package_policy(), policy=load_audit_policy())
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What wheels that stand on their own are asked, and under which conditions."""
+
+    backend: str
+    environment: Mapping[str, str]
+    """The target's marker environment (`builder.audit.environment`)."""
+    exceptions: tuple[AuditException, ...] = ()
+    translations: tuple[str, ...] = ()
+    today: date | None = None
+
+
 def audit_wheel(
     path: Path,
     filename: str,
+    terms: Terms,
     *,
-    backend: str,
-    environment: Mapping[str, str],
     store: Store | None,
     digest: Digest | None = None,
     rules: Rules | None = None,
-    exceptions: Iterable[AuditException] = (),
-    translations: Iterable[str] = (),
-    today: date | None = None,
     record: bool = False,
 ) -> TargetAudit:
-    """Audit one wheel file. `environment` is the target's marker environment (`builder.audit.environment`).
+    """Audit one wheel file.
 
     `record` holds every member's hash against RECORD too, which reads the wheel twice.
 
@@ -118,74 +125,38 @@ def audit_wheel(
     facts = rules.scanner.facts(path, filename, digest=digest, store=store)
     if record:
         facts = rules.scanner.recorded(facts, path, digest=digest, store=store)
-    return judged_facts(
-        facts,
-        digest,
-        backend=backend,
-        environment=environment,
-        rules=rules,
-        exceptions=exceptions,
-        translations=translations,
-        today=today,
-    )
+    return judged_facts(facts, digest, terms, rules)
 
 
-def judged_facts(
-    facts: WheelFacts,
-    digest: Digest,
-    *,
-    backend: str,
-    environment: Mapping[str, str],
-    rules: Rules,
-    exceptions: Iterable[AuditException] = (),
-    translations: Iterable[str] = (),
-    today: date | None = None,
-) -> TargetAudit:
+def judged_facts(facts: WheelFacts, digest: Digest, terms: Terms, rules: Rules) -> TargetAudit:
     """The audit of one wheel on its own, from what a scan saw: the wheel itself is not needed."""
     claims = claims_of(
         facts,
         tables=rules.tables,
         packages=rules.packages,
-        environment=environment,
-        provided=provided_by(translations, backend),
+        environment=terms.environment,
+        provided=provided_by(terms.translations, terms.backend),
     )
-    return judged_target(facts, claims, digest, backend, rules, exceptions=exceptions, today=today)
+    return judged_target(facts, claims, digest, terms.backend, rules, exceptions=terms.exceptions, today=terms.today)
 
 
 def audit_wheels(
     wheels: Iterable[tuple[Path, str]],
+    terms: Terms,
     *,
-    backend: str,
-    environment: Mapping[str, str],
     store: Store | None,
     reporter: Reporter,
     jobs: int | None = None,
-    exceptions: Iterable[AuditException] = (),
-    translations: Iterable[str] = (),
-    today: date | None = None,
     record: bool = False,
 ) -> AuditReport:
     """Audit wheels on their own, as if each were locked alone; in the order given: (path, wheel file name)."""
     found = tuple(wheels)
     rules = load_rules()
-    waived = tuple(exceptions)
-    declared = tuple(translations)
-    provided_by(declared, backend)
+    provided_by(terms.translations, terms.backend)
 
     def one(wheel: tuple[Path, str]) -> TargetAudit:
         path, filename = wheel
-        audit = audit_wheel(
-            path,
-            filename,
-            backend=backend,
-            environment=environment,
-            store=store,
-            rules=rules,
-            exceptions=waived,
-            translations=declared,
-            today=today,
-            record=record,
-        )
+        audit = audit_wheel(path, filename, terms, store=store, rules=rules, record=record)
         advance(path.stat().st_size)
         return audit
 
@@ -193,39 +164,10 @@ def audit_wheels(
     with reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance, _pool(jobs) as pool:
         targets = tuple(pool.map(one, found))
     return AuditReport(
-        backend=backend,
+        backend=terms.backend,
         targets=targets,
         policy=rules.version,
-        exceptions=exception_uses(targets, (), waived, today),
-    )
-
-
-def audit_folder(
-    folder: Path,
-    *,
-    backend: str,
-    environment: Mapping[str, str],
-    store: Store | None,
-    reporter: Reporter,
-    jobs: int | None = None,
-    exceptions: Iterable[AuditException] = (),
-    translations: Iterable[str] = (),
-    today: date | None = None,
-) -> AuditReport:
-    """Audit every wheel of a folder and its subfolders, by name."""
-    wheels = sorted(folder.rglob("*.whl"))
-    if not wheels:
-        raise BadInput(f"no wheels in {folder}", fix="name a folder that holds .whl files", where=where_path(folder))
-    return audit_wheels(
-        ((wheel, wheel.name) for wheel in wheels),
-        backend=backend,
-        environment=environment,
-        store=store,
-        reporter=reporter,
-        jobs=jobs,
-        exceptions=exceptions,
-        translations=translations,
-        today=today,
+        exceptions=exception_uses(targets, (), terms.exceptions, terms.today),
     )
 
 

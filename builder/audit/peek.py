@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import date
 
 import httpx
 from packaging.metadata import parse_email
 from packaging.utils import parse_wheel_filename
 
-from builder.audit.audit import Rules, judged_facts
+from builder.audit.audit import Rules, Terms, judged_facts
 from builder.audit.facts import MemberFact, WheelFacts
-from builder.audit.policy import AuditException
 from builder.audit.tables import Tables
 from builder.audit.values import Finding, TargetAudit
 from builder.errors import OutsideFailed
@@ -34,13 +32,8 @@ def peek(
     url: str,
     filename: str,
     digest: Digest,
-    *,
-    backend: str,
-    environment: Mapping[str, str],
+    terms: Terms,
     rules: Rules,
-    exceptions: Iterable[AuditException] = (),
-    translations: Iterable[str] = (),
-    today: date | None = None,
 ) -> TargetAudit | None:
     """The audit of a wheel that blocks by its metadata alone; None when the whole file must be read to know.
 
@@ -53,23 +46,14 @@ def peek(
             size = file.size
     except (OutsideFailed, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
         return None
-    target = judged_facts(
-        facts,
-        digest,
-        backend=backend,
-        environment=environment,
-        rules=rules,
-        exceptions=exceptions,
-        translations=translations,
-        today=today,
-    )
+    target = judged_facts(facts, digest, terms, rules)
     blocking = [finding for finding in target.findings if finding.means == "block"]
     if not blocking:
         return None
     unread = Finding(
         rule="not-downloaded",
         severity="info",
-        backend=backend,
+        backend=terms.backend,
         path=filename,
         evidence=f"judged by its metadata and the archive's directory; {size} bytes were not read, so tokens may lack",
         fix="--full reads the whole wheel",

@@ -17,7 +17,7 @@ from typing import TypeVar
 import httpx
 from packaging.requirements import Requirement
 
-from builder.audit.audit import Rules, audit_wheel, judged_facts
+from builder.audit.audit import Rules, Terms, audit_wheel, judged_facts
 from builder.audit.environment import marker_environment
 from builder.audit.peek import peek
 from builder.audit.policy import AuditException
@@ -86,7 +86,13 @@ class Sweeper:
         self._client = client
         self._settings = settings
         self._offline = offline
-        self._environment = marker_environment(question.fit.python, question.fit.arch)
+        self._terms = Terms(
+            backend=question.backend,
+            environment=marker_environment(question.fit.python, question.fit.arch),
+            exceptions=question.exceptions,
+            translations=question.translations,
+            today=question.today,
+        )
 
     def judge(self, source: Source) -> TargetAudit | BuilderError:
         """The audit of a source's wheel, or why it cannot be told; raises `NoRoom`, which holds for all others too."""
@@ -120,37 +126,16 @@ class Sweeper:
 
     def _offered(self, url: str, file: str, digest: Digest | None) -> TargetAudit:
         """By what is known of it, else by its metadata, else by reading it."""
-        question = self._question
         if digest is not None:
             facts = self._rules.scanner.known(file, digest=digest, store=self._store)
             if facts is not None:
-                return judged_facts(
-                    facts,
-                    digest,
-                    backend=question.backend,
-                    environment=self._environment,
-                    rules=self._rules,
-                    exceptions=question.exceptions,
-                    translations=question.translations,
-                    today=question.today,
-                )
+                return judged_facts(facts, digest, self._terms, self._rules)
             if self._store.has(digest):
                 return self._read(self._store.path(digest), file, digest)
         if self._offline and url.startswith("http"):
             raise OutsideFailed(f"{file} is not in the store", why="--offline uses the store alone")
-        if digest is not None and not question.full and url.startswith("http"):
-            early = peek(
-                self._client,
-                url,
-                file,
-                digest,
-                backend=question.backend,
-                environment=self._environment,
-                rules=self._rules,
-                exceptions=question.exceptions,
-                translations=question.translations,
-                today=question.today,
-            )
+        if digest is not None and not self._question.full and url.startswith("http"):
+            early = peek(self._client, url, file, digest, self._terms, self._rules)
             if early is not None:
                 return early
         return self._fetched(url, file, digest)
@@ -165,19 +150,14 @@ class Sweeper:
                 return self._read(scratch.path(found), file, found)
 
     def _read(self, path: Path, file: str, digest: Digest | None) -> TargetAudit:
-        question = self._question
         return audit_wheel(
             path,
             file,
-            backend=question.backend,
-            environment=self._environment,
+            self._terms,
             store=self._store,
             digest=digest,
             rules=self._rules,
-            exceptions=question.exceptions,
-            translations=question.translations,
-            today=question.today,
-            record=question.record,
+            record=self._question.record,
         )
 
 

@@ -157,7 +157,7 @@ def command(
     such as catboost==1.2.8. A lock and an image are audited alone. A sweep (--results) takes wheels, folders,
     requirements and the URLs of indexes, of their project pages and of wheels, as many as there are.
     """
-    from builder.audit.audit import audit_lock, audit_wheels, load_rules
+    from builder.audit.audit import Terms, audit_lock, audit_wheels, load_rules
     from builder.audit.environment import marker_environment
     from builder.audit.peek import peek
     from builder.audit.policy import load_exceptions
@@ -243,36 +243,22 @@ def command(
                 record=record,
             )
 
+    terms = Terms(
+        backend=backend,
+        environment=marker_environment(machine.python, machine.arch),
+        exceptions=waived,
+        translations=translations,
+        today=today,
+    )
+
     def enough(client: httpx.Client, url: str, file: str, digest: Digest) -> TargetAudit | None:
-        return peek(
-            client,
-            url,
-            file,
-            digest,
-            backend=backend,
-            environment=marker_environment(machine.python, machine.arch),
-            rules=load_rules(),
-            exceptions=waived,
-            translations=translations,
-            today=today,
-        )
+        return peek(client, url, file, digest, terms, load_rules())
 
     def wheel_report(names: tuple[str, ...]) -> tuple[AuditReport, list[tuple[Path, str]]]:
         early = None if full or diff else enough
         found = [item for name in names for item in _wheels(console, name, store, machine, enough=early)]
         wheels = [item for item in found if isinstance(item, tuple)]
-        report = audit_wheels(
-            wheels,
-            backend=backend,
-            environment=marker_environment(machine.python, machine.arch),
-            store=store,
-            reporter=console,
-            jobs=jobs,
-            exceptions=waived,
-            translations=translations,
-            today=today,
-            record=record,
-        )
+        report = audit_wheels(wheels, terms, store=store, reporter=console, jobs=jobs, record=record)
         audited = iter(report.targets)
         targets = tuple(next(audited) if isinstance(item, tuple) else item for item in found)
         return replace(report, targets=targets), wheels

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from builder.audit.audit import audit_wheel, load_rules
+from builder.audit.audit import Terms, audit_wheel, load_rules
 from builder.audit.environment import marker_environment
 from builder.audit.values import TargetAudit
 from builder.errors import BuilderError
@@ -93,8 +93,7 @@ def audited(row: Expected, path: Path, store: Store) -> TargetAudit:
     return audit_wheel(
         path,
         row.filename,
-        backend="cpu",
-        environment=marker_environment("3.11", row.arch),
+        Terms(backend="cpu", environment=marker_environment("3.11", row.arch)),
         store=store,
         digest=row.sha256,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.audit.audit import Rules, load_rules
+from builder.audit.audit import Rules, Terms, load_rules
 from builder.audit.audit import audit_wheel as audit
 from builder.audit.environment import marker_environment
 from builder.audit.values import TargetAudit
@@ -79,8 +79,7 @@ def judged(path: Path, backend: str = "cpu", *, rules: Rules | None = None) -> T
     return audit(
         path,
         path.name,
-        backend=backend,
-        environment=marker_environment("3.11", "x86_64"),
+        Terms(backend=backend, environment=marker_environment("3.11", "x86_64")),
         store=None,
         rules=rules or load_rules(),
     )

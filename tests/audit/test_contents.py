@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder import resources
-from builder.audit.audit import audit_wheel, provided_by
+from builder.audit.audit import Terms, audit_wheel, provided_by
 from builder.audit.environment import marker_environment
 from builder.audit.tables import load_contents, load_tables, load_translations
 from builder.audit.values import TargetAudit
@@ -65,10 +65,8 @@ def translated(path: Path, *layers: str) -> TargetAudit:
     return audit_wheel(
         path,
         path.name,
-        backend="rocm",
-        environment=marker_environment("3.11", "x86_64"),
+        Terms(backend="rocm", environment=marker_environment("3.11", "x86_64"), translations=layers),
         store=None,
-        translations=layers,
     )
 
 

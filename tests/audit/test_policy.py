@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.audit.audit import audit_wheel, load_rules
+from builder.audit.audit import Terms, audit_wheel, load_rules
 from builder.audit.environment import marker_environment
 from builder.audit.judge import TOKENS
 from builder.audit.policy import leaves_wheel, load_audit_policy, load_exceptions
@@ -37,11 +37,13 @@ def excepted(tmp_path: Path, today: date, text: str = EXCEPTIONS) -> TargetAudit
     return audit_wheel(
         made,
         made.name,
-        backend="cpu",
-        environment=marker_environment("3.11", "x86_64"),
+        Terms(
+            backend="cpu",
+            environment=marker_environment("3.11", "x86_64"),
+            exceptions=load_exceptions(file),
+            today=today,
+        ),
         store=None,
-        exceptions=load_exceptions(file),
-        today=today,
     )
 
 
@@ -157,9 +159,8 @@ def test_facts_come_from_the_store_the_second_time(tmp_path: Path, store: Store)
     made = wheel(tmp_path, "carrier", {"c/x.so": library(tmp_path, "x.so", needs=["libcudart.so.12"]).read_bytes()})
 
     def once() -> TargetAudit:
-        return audit_wheel(
-            made, made.name, backend="cpu", environment=marker_environment("3.11", "x86_64"), store=store
-        )
+        terms = Terms(backend="cpu", environment=marker_environment("3.11", "x86_64"))
+        return audit_wheel(made, made.name, terms, store=store)
 
     first = once()
     kept = list((store.root / "derived" / load_rules().scanner.kind).iterdir())

@@ -22,6 +22,7 @@ __all__ = [
     "Platform",
     "Reference",
     "RegistryRef",
+    "parse_arch",
     "parse_backend",
     "parse_ref",
     "parse_tag",
@@ -33,6 +34,14 @@ Arch = Literal["x86_64", "aarch64"]
 ARCHES: tuple[Arch, ...] = get_args(Arch)
 
 _OCI_ARCH: dict[Arch, str] = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def parse_arch(text: str) -> Arch:
+    """The architecture of that name; `BadInput` with the closest names for another."""
+    for arch in ARCHES:
+        if arch == text:
+            return arch
+    raise BadInput(f"unknown architecture {text!r}", fix=did_you_mean(text, ARCHES))
 
 
 def parse_backend(name: str) -> str:

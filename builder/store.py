@@ -165,6 +165,18 @@ class Store:
             if not name:
                 path.unlink(missing_ok=True)
 
+    @contextmanager
+    def scratch(self, prefix: str) -> Iterator[Path]:
+        """An empty folder in tmp/, beside the blobs so that they can be linked into it; removed at the end."""
+        folder = self.root / "tmp"
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = Path(tempfile.mkdtemp(dir=folder, prefix=prefix))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
     def adopt(self, path: Path, digest: Digest, *, verified: bool = False) -> Path:
         """Move a complete file into the store under its digest; `CorruptBlob` (file removed) when bytes differ.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,13 +140,10 @@ class Sweeper:
         return self._fetched(url, file, digest)
 
     def _fetched(self, url: str, file: str, digest: Digest | None) -> TargetAudit:
-        folder = self._store.root / "tmp"
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix="sweep-") as name:
-                scratch = Store(Path(name))
-                found = receive(self._client, url, scratch, digest=digest)
-                return self._read(scratch.path(found), file, found)
+        with disk_errors(self._store.root), self._store.scratch("sweep-") as folder:
+            scratch = Store(folder)
+            found = receive(self._client, url, scratch, digest=digest)
+            return self._read(scratch.path(found), file, found)
 
     def _read(self, path: Path, file: str, digest: Digest | None) -> TargetAudit:
         return audit_wheel(

@@ -17,8 +17,6 @@ from typing import Literal
 
 from builder.cache.cache import EngineCache
 from builder.cache.folders import EngineFolder
-from builder.cache.keys import complete_key
-from builder.cache.kinds import engine_kind
 from builder.cache.told import confirmed_key
 from builder.cache.values import EngineKey, Entry
 from builder.cache.watch import watching
@@ -102,7 +100,7 @@ def warm(
             entry=None,
             key=key,
         )
-    key = complete_key(engine_kind(key.kind), confirmed_key(key, cold))
+    key = confirmed_key(key, cold)
     there = cache.lookup(key, nearest=0).entry
     entry = cache.put(key, cold, built_at=TARGET, replace=replace)
     warmed = _open_folder(cache.restore(entry, scratch / "second", used_at=TARGET))

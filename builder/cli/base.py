@@ -14,7 +14,7 @@ from builder.cli.registry_options import existing_file, open_reference, plain_ht
 
 if TYPE_CHECKING:
     from builder.lock.values import Lock
-    from builder.names import Arch, Reference
+    from builder.names import Reference
     from builder.registry.values import Repository
 
 __all__ = ["command"]
@@ -45,12 +45,12 @@ def _check(console: Console, /, image: str | None, backend: str, **options: Any)
     from builder.base.debian import parse_debian
     from builder.base.oci import BaseFacts, base_facts, platform_manifest
     from builder.lock.policy import load_package_policy
-    from builder.names import parse_backend, parse_ref
+    from builder.names import parse_arch, parse_backend, parse_ref
     from builder.store import default_store
 
     backend = parse_backend(backend)
     lock = _lock(backend, image, options["lock"], options["project"])
-    arch = _arch(options["arch"], lock)
+    arch = parse_arch(options["arch"] or (lock.arch if lock else "x86_64"))
     name = image or (lock.base.reference if lock else "")
     digest = str(lock.base.digest) if lock and not image else None
     facts = BaseFacts(pythons={}, glibc=None, musl=False)
@@ -200,18 +200,6 @@ def _lock(backend: str, image: str | None, file: Path | None, project: Path | No
     if lock.backend != backend:
         raise BadInput(f"{file} is a lock for {lock.backend}, not for {backend}", fix="name the lock of that backend")
     return lock
-
-
-def _arch(text: str | None, lock: Lock | None) -> Arch:
-    from builder.errors import BadInput, did_you_mean
-    from builder.names import ARCHES
-
-    if text is None:
-        return lock.arch if lock is not None else "x86_64"
-    for arch in ARCHES:
-        if arch == text:
-            return arch
-    raise BadInput(f"unknown architecture {text!r}", fix=did_you_mean(text, ARCHES))
 
 
 def _text(document: dict[str, Any], console: Console) -> str:

@@ -295,13 +295,12 @@ def _solve(
     """List the coherent stacks, newest first, and why others were refused."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    from builder.errors import BadInput, did_you_mean
+    from builder.errors import BadInput
     from builder.matrix import solve
-    from builder.names import ARCHES
+    from builder.names import parse_arch
     from builder.node import node_class as node_class_named
 
-    if arch not in ARCHES:
-        raise BadInput(f"unknown architecture {arch!r}", fix=did_you_mean(arch, ARCHES))
+    machine = parse_arch(arch)
     wants = []
     for text in want:
         try:
@@ -313,7 +312,7 @@ def _solve(
         loaded,
         backend=backend,
         python=python,
-        arch=arch,
+        arch=machine,
         node_class=node_class_named(node_class, tables) if node_class else None,
         toolkit=toolkit,
         want=wants,

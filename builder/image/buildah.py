@@ -20,7 +20,7 @@ from builder.events import Reporter
 from builder.image.base_layers import BaseImage, base_image
 from builder.image.conflicts import shadowed_paths
 from builder.image.devices import buildah_devices
-from builder.image.docker import base_archive, hand_over, scratch_folder, write_context
+from builder.image.docker import base_archive, hand_over, write_context
 from builder.image.dockerfile import local_base, render
 from builder.image.install import Venv
 from builder.image.packing import refuse_packing
@@ -120,7 +120,7 @@ def assemble_buildah(
     name = local_base(plan.lock.base)
     # The two-stage form: after a step that mounts, buildah removes the mount point, though the base had that folder.
     dockerfile = render(plan, base_image=name, base_note=plan.lock.base.reference, builder="classic")
-    with scratch_folder(store) as folder:
+    with store.scratch("engine-") as folder:
         if buildah.image_layers(name) != tuple(str(layer.diff_id) for layer in base.layers):
             archive = folder / "base.tar"
             _write_base(plan.lock, base, archive, reporter)

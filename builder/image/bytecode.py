@@ -8,11 +8,8 @@ are, so that a base with another Python changes small layers and not gigabytes.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -105,7 +102,7 @@ def bytecode_layer(
     kept = kept_layer(store, title, key, packing)
     if kept is not None:
         return kept
-    with _scratch(store) as folder:
+    with store.scratch("bytecode-") as folder:
         said = _compile(wheels, venv, python, hidden, folder)
         reporter.detail(f"{title}: {said.strip()}")
         with zipfile.ZipFile(folder / "out" / _ARCHIVE) as archive:
@@ -145,15 +142,3 @@ def _compile(
     read = {f"{_INSIDE}/wheels/{wheel.file}": wheel.path for wheel in wheels}
     read |= {f"{_INSIDE}/install.py": Path(install.__file__), f"{_INSIDE}/wheels.json": listing}
     return python.run(arguments, read=read, write={f"{_INSIDE}/out": out})
-
-
-@contextmanager
-def _scratch(store: Store) -> Iterator[Path]:
-    parent = store.root / "tmp"
-    with disk_errors(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(dir=parent, prefix="bytecode-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,7 +38,7 @@ from builder.registry.manifests import canonical_json
 from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.store import Store, disk_errors
 
-__all__ = ["assemble_docker", "base_archive", "hand_over", "load_base", "scratch_folder", "write_context"]
+__all__ = ["assemble_docker", "base_archive", "hand_over", "load_base", "write_context"]
 
 _CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "StopSignal")
 """What the image-spec (config.md) knows; the rest of an engine's config is about the build."""
@@ -83,7 +81,7 @@ def assemble_docker(
         builder="classic" if docker.build_with == "classic" else "buildkit",
         devices=devices,
     )
-    with scratch_folder(store) as folder:
+    with store.scratch("engine-") as folder:
         context = folder / "context"
         write_context(plan, dockerfile, context)
         image = _build(docker, context, folder / "id", local_name(plan), reporter, more)
@@ -294,16 +292,3 @@ def _name(reference: Reference | None, tag: str | None, digest: Digest) -> str:
     if reference is None:
         return f"{tag}@{digest}" if tag else str(digest)
     return f"{reference.with_tag(tag)}@{digest}" if tag else str(reference.with_digest(digest))
-
-
-@contextmanager
-def scratch_folder(store: Store) -> Iterator[Path]:
-    """A folder beside the store's blobs, so that wheels can be linked into it."""
-    parent = store.root / "tmp"
-    with disk_errors(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(dir=parent, prefix="engine-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 
 from builder.audit.base import judge_base, refuse_base
 from builder.base.debian import SUITES
-from builder.base.resolve import base_distributions, resolve_base
-from builder.base.values import LockedBase
+from builder.base.resolve import OpenRepository, base_distributions, resolve_base
+from builder.base.values import BaseDistribution, LockedBase
 from builder.errors import BadInput, BuilderError, CannotTell, OutsideFailed, Refused, Where, did_you_mean
 from builder.lock.engine import LockEngine
 from builder.lock.files import lock_path, read_lock, requirements_path, write_lock
@@ -79,7 +79,10 @@ def lock_project(
             work.reporter.note(f"the lock is stale: {reason}")
     settings = read_index_settings(work.environ)
     base = _base(base_reference, project, stack, None if upgrade else previous, work)
-    _check_base(base, {}, project, stack, policy, work)
+    held = base_distributions(
+        base, store=work.store, reporter=work.reporter, offline=work.offline, open_repository=_opener(work)
+    )
+    _check_base(base, held, {}, project, stack, policy)
     lock = make_lock(
         project,
         stack,
@@ -95,7 +98,7 @@ def lock_project(
         previous=None if upgrade else previous,
         unknown_allowed=stack.unknown,
     )
-    _check_base(base, {item.name: item.version for item in lock.packages}, project, stack, policy, work)
+    _check_base(base, held, {item.name: item.version for item in lock.packages}, project, stack, policy)
     found = measured(blocked(lock, policy), lock, settings=settings, environ=work.environ, offline=work.offline)
     if not found:
         write_lock(lock, project.root)
@@ -103,20 +106,23 @@ def lock_project(
 
 
 def _check_base(
-    base: LockedBase, locked: Mapping[str, str], project: Project, stack: Stack, policy: PackagePolicy, work: Work
+    base: LockedBase,
+    held: Sequence[BaseDistribution],
+    locked: Mapping[str, str],
+    project: Project,
+    stack: Stack,
+    policy: PackagePolicy,
 ) -> None:
     """Refuse a base that is broken already, and one whose packages the lock would replace (FR-02)."""
-    distributions = base_distributions(
-        base,
-        store=work.store,
-        reporter=work.reporter,
-        offline=work.offline,
-        open_repository=partial(open_repository, environ=work.environ, offline=work.offline, reporter=work.reporter),
-    )
     findings = judge_base(
-        distributions, backend=stack.backend, python=stack.python, arch=project.arch, policy=policy, locked=locked
+        held, backend=stack.backend, python=stack.python, arch=project.arch, policy=policy, locked=locked
     )
     refuse_base(base.reference, findings, backend=stack.backend)
+
+
+def _opener(work: Work) -> OpenRepository:
+    """Bases are only read, so mirrors may serve them."""
+    return partial(open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter)
 
 
 def solve_project(project: Project, backend: str, *, node_class: NodeClass | None) -> Stack:
@@ -239,9 +245,7 @@ def _base(reference: str, project: Project, stack: Stack, previous: Lock | None,
             reporter=work.reporter,
             offline=work.offline,
             environ=work.environ,
-            open_repository=partial(
-                open_repository, environ=work.environ, offline=work.offline, mirrors=True, reporter=work.reporter
-            ),
+            open_repository=_opener(work),
         )
     except OutsideFailed as error:
         asked = project.base_for(stack.backend) is not None

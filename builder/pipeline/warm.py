@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from builder import resources
-from builder.cache import EngineCache, engine_key, engine_kind
+from builder.cache import EngineCache, engine_key
 from builder.cache.folders import EngineFolder, load_folders
 from builder.cache.image import choose_kind, compiler_of, image_properties
 from builder.cache.warm import WarmReport, Warmup, warm
@@ -21,7 +19,6 @@ from builder.pipeline.values import Work
 from builder.smoke.preflight import node_differences
 from builder.smoke.runners import open_runner
 from builder.smoke.values import RunnableImage
-from builder.store import disk_errors
 
 __all__ = ["Warmed", "warm_image"]
 
@@ -93,16 +90,13 @@ def warm_image(
     with opened.open(image, run=backend.spec.runtime.run) as container:
         told = {**image_properties(chosen, facts), **compiler_of(chosen, container)}
         key = engine_key(
-            engine_kind(chosen.name),
+            chosen,
             model=None if "model" in properties else model or image.digest,
             properties={**told, **properties},
             node=wanted,
             environment={**image.env, **environment},
         )
-        parent = work.store.root / "tmp"
-        with disk_errors(parent):
-            parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=parent, prefix="warm-") as scratch:
+        with work.store.scratch("warm-") as scratch:
             work.reporter.note(f"two passes of {' '.join(facts.warmup.command)}")
             report = warm(
                 container,
@@ -115,7 +109,7 @@ def warm_image(
                 folders[chosen.name],
                 key,
                 cache=cache,
-                scratch=Path(scratch),
+                scratch=scratch,
                 replace=replace,
             )
     return Warmed(kind=chosen.name, node_class=wanted.name, report=report)

@@ -84,8 +84,8 @@ def test_two_homes_make_one_manifest(cache: EngineCache, tmp_path: Path) -> None
 def test_a_container_sees_its_own_paths(cache: EngineCache, tmp_path: Path) -> None:
     made = triton_cache(tmp_path / "volume")
     group = made / "KQ7AQ" / "__grp__add.json"
-    group.write_text(group.read_text().replace(str(made), "/root/.triton/cache"))
-    entry = cache.put(key_of(TRITON), made, built_at="/root/.triton/cache")
+    group.write_text(group.read_text().replace(str(made), "/home/app/.triton/cache"))
+    entry = cache.put(key_of(TRITON), made, built_at="/home/app/.triton/cache")
     restored = cache.restore(entry, tmp_path / "host", used_at="/home/app/.triton/cache")
     paths = json.loads((restored / "KQ7AQ" / "__grp__add.json").read_text())["child_paths"]
     assert paths["add.json"] == "/home/app/.triton/cache/KQ7AQ/add.json"

@@ -112,10 +112,10 @@ def test_budget_of_put_and_gc(run_builder: RunBuilder, kept: str, tmp_path: Path
 def test_a_tree_for_a_container(run_builder: RunBuilder, tmp_path: Path) -> None:
     made = triton_cache(tmp_path / "volume")
     group = made / "KQ7AQ" / "__grp__add.json"
-    group.write_text(group.read_text().replace(str(made), "/root/.triton/cache"))
+    group.write_text(group.read_text().replace(str(made), "/home/app/.triton/cache"))
     options = ["--model", MODEL, "--node-class", "h100", "--set", "triton=3.5.0", "--set", "ptxas=12.8"]
     put = run_builder(
-        "cache", "put", "triton-nvidia", "volume", *options, "--built-at", "/root/.triton/cache", "--json"
+        "cache", "put", "triton-nvidia", "volume", *options, "--built-at", "/home/app/.triton/cache", "--json"
     )
     assert document(put, "cache-put")["entry"]["files"] == 4, put.stderr
     again = run_builder("cache", "put", "triton-nvidia", "volume", *options, "--json")

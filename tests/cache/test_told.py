@@ -125,7 +125,7 @@ def test_fr_14_the_runtime_of_the_image_against_the_window_of_the_driver(tmp_pat
 
 def test_what_an_engine_says_of_its_use_is_told_when_it_is_kept(run_builder: RunBuilder, tmp_path: Path) -> None:
     (tmp_path / "jax").mkdir()
-    tuned = samples.jax(tuning="/root/jax/xla_gpu_per_fusion_autotune_cache_dir")
+    tuned = samples.jax(tuning="/home/app/jax/xla_gpu_per_fusion_autotune_cache_dir")
     written(tmp_path / "jax", samples.JAX_NAME, tuned)
     stated = ("--set", "jax=0.10.2", "--set", "jaxlib=0.10.2", "--node-class", "cpu-x86-64-v3", "--model", str(MODEL))
     done = run_builder("cache", "put", "jax-xla", "jax", *stated, "--cache", "c", "--json")

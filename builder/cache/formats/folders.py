@@ -10,7 +10,6 @@ flashinfer, flashinfer/jit/env.py.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,7 +20,7 @@ from builder.audit.elf import MAGIC as ELF_MAGIC
 from builder.audit.fatbin import FATBIN_MAGIC, read_fatbin
 from builder.cache.formats.nvidia import capabilities, read_device_object
 from builder.cache.formats.triton import read_triton
-from builder.cache.formats.values import Blob, BrokenEngine, Header
+from builder.cache.formats.values import Blob, BrokenEngine, Header, json_object
 
 __all__ = ["FACTORS", "OPS", "library_targets", "read_flashinfer", "read_vllm"]
 
@@ -52,7 +51,7 @@ def read_vllm(tree: Mapping[str, Blob], machines: Mapping[int, str]) -> Header:
         if rank is not None:
             ranks.add(parts[rank])
             hashes |= {parts[rank - 1]} if rank else set()
-        for system in _systems(_factors(tree[path], path)):
+        for system in _systems(json_object(tree[path], path, limit=_MAX_JSON)):
             device, version = system["device"].get("name"), system["version"]
             devices |= {device} if isinstance(device, str) and device.isprintable() else set()
             told = version.get("cuda") or version.get("hip")
@@ -74,16 +73,6 @@ def read_vllm(tree: Mapping[str, Blob], machines: Mapping[int, str]) -> Header:
         unknown["target"] = "no kernel of Triton in it names the device it was compiled for"
     notes = ("it was compiled on several devices",) if len(devices) > 1 else ()
     return Header(format="vllm", properties=properties, unknown=unknown, notes=notes)
-
-
-def _factors(blob: Blob, path: str) -> dict[str, Any]:
-    try:
-        value = json.loads(blob.read(0, _MAX_JSON))
-    except (ValueError, RecursionError):
-        raise BrokenEngine(path, "it is not JSON", offset=0) from None
-    if not isinstance(value, dict):
-        raise BrokenEngine(path, "it is not a JSON object", offset=0)
-    return value
 
 
 def _systems(value: Any, depth: int = 0) -> Iterator[dict[str, dict[str, Any]]]:

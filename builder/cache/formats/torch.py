@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import zipfile
 import zlib
@@ -25,7 +24,7 @@ from builder.cache.formats.cursor import Cursor
 from builder.cache.formats.nvidia import capabilities
 from builder.cache.formats.pickles import Pickle, read_pickle
 from builder.cache.formats.stream import BlobStream
-from builder.cache.formats.values import Blob, BrokenEngine, Header
+from builder.cache.formats.values import Blob, BrokenEngine, Header, json_object
 
 __all__ = ["Artifact", "artifacts", "read_aoti", "read_inductor", "read_mega_cache"]
 
@@ -224,12 +223,7 @@ def read_inductor(tree: Mapping[str, Blob]) -> Header:
 
 def _metadata(blob: Blob) -> dict[str, str]:
     """The properties of a `*_metadata.json`."""
-    try:
-        value = json.loads(blob.read(0, _MAX_JSON))
-    except (ValueError, RecursionError):
-        raise BrokenEngine(blob.name, "it is not JSON", offset=0) from None
-    if not isinstance(value, dict):
-        raise BrokenEngine(blob.name, "it is not a JSON object", offset=0)
+    value = json_object(blob, blob.name, limit=_MAX_JSON)
     found = {name: str(value[key]) for key, name in _AOTI.items() if value.get(key) and str(value[key]).isprintable()}
     system, machine = value.get("AOTI_PLATFORM"), value.get("AOTI_MACHINE")
     if isinstance(system, str) and isinstance(machine, str) and f"{system}{machine}".isidentifier():

@@ -9,7 +9,6 @@ stale artefact of a near relative (FR-18).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -19,7 +18,7 @@ from builder.audit.elf import MAGIC
 from builder.cache.formats.amd import read_code_object
 from builder.cache.formats.nvidia import capabilities, read_device_object
 from builder.cache.formats.torch import target_properties
-from builder.cache.formats.values import Blob, BrokenEngine, Header
+from builder.cache.formats.values import Blob, BrokenEngine, Header, json_object
 
 __all__ = ["names_target", "read_triton"]
 
@@ -83,13 +82,7 @@ def names_target(blob: Blob) -> bool:
 def _object(blob: Blob, path: str) -> dict[str, Any]:
     if blob.size > _MAX_JSON:
         raise BrokenEngine(path, f"metadata of {blob.size} bytes", offset=0)
-    try:
-        value = json.loads(blob.read(0, _MAX_JSON))
-    except (ValueError, RecursionError):
-        raise BrokenEngine(path, "it is not JSON", offset=0) from None
-    if not isinstance(value, dict):
-        raise BrokenEngine(path, "it is not a JSON object", offset=0)
-    return value
+    return json_object(blob, path, limit=_MAX_JSON)
 
 
 def _absolute(value: Mapping[str, Any]) -> int:

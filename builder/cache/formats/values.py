@@ -7,14 +7,16 @@ guessed.
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from builder.errors import BadInput, Where, where_path
 
-__all__ = ["Blob", "BrokenEngine", "Header"]
+__all__ = ["Blob", "BrokenEngine", "Header", "json_object"]
 
 _WINDOW = 1 << 16
 
@@ -89,3 +91,14 @@ class Header:
     """Property to the reason why the bytes do not say it."""
     notes: tuple[str, ...] = ()
     """What somebody should know before loading it: it is a pickle, it holds absolute paths, it is for one CPU."""
+
+
+def json_object(blob: Blob, name: str, *, limit: int) -> dict[str, Any]:
+    """The JSON object in the first `limit` bytes; `BrokenEngine` about `name` when there is none."""
+    try:
+        value = json.loads(blob.read(0, limit))
+    except (ValueError, RecursionError):
+        raise BrokenEngine(name, "it is not JSON", offset=0) from None
+    if not isinstance(value, dict):
+        raise BrokenEngine(name, "it is not a JSON object", offset=0)
+    return value

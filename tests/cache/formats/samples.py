@@ -235,7 +235,7 @@ def triton(
     suffix = ".cubin" if backend == "cuda" else ".hsaco"
     target = {"backend": backend, "arch": arch, "warp_size": 32 if backend == "cuda" else 64}
     metadata = {"hash": "6a09", "target": target, "num_warps": 4, "triton_version": "3.6.0", "name": "add_kernel"}
-    place = f"/root/.triton/cache/{folder}/"
+    place = f"/home/app/.triton/cache/{folder}/"
     group = {"child_paths": {name: place + name for name in ("add_kernel.json", f"add_kernel{suffix}")}}
     return {
         f"{folder}/add_kernel.json": json.dumps(metadata).encode(),

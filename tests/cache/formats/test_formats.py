@@ -285,7 +285,7 @@ def test_kernels_bundled_with_a_graph_tell_their_target() -> None:
 
 
 def test_a_jax_entry_that_holds_its_folder_in_its_key_says_so() -> None:
-    tuned = samples.jax(tuning="/root/.cache/jax/xla_gpu_per_fusion_autotune_cache_dir")
+    tuned = samples.jax(tuning="/home/app/.cache/jax/xla_gpu_per_fusion_autotune_cache_dir")
     assert "set jax_persistent_cache_enable_xla_caches to none" in read(tuned, samples.JAX_NAME).notes[0]
     assert read(samples.jax(), samples.JAX_NAME).notes == ()
 

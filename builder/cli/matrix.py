@@ -188,7 +188,9 @@ def _explain(
     """Say whether a combination is supported.
 
     Keys: toolkit, driver, firmware, device, arch (a device target, or x86_64 or aarch64), machine (x86_64 or aarch64),
-    os, kernel, python, libc, and any framework by its distribution name. Parts that are not named are not judged.
+    os, kernel, python, libc, and any framework by its distribution name; further what was read from an image, an
+    artefact or a log: image, wheel, feature, brand, nvidia-require-cuda, neff-target, neff-features and the like. Parts
+    that are not named are not judged.
     """
     from builder.matrix import explain, parse_question
 

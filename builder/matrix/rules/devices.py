@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 
 from builder.matrix.load import Backend, siblings
 from builder.matrix.products import device_row, product_names
@@ -35,7 +36,7 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
     device = question.device
     rows = backend.rows("device")
     if device is None or not rows:
-        return None
+        return _target_known(question, backend) if rows else None
     row = device_row(backend, device)
     if row is None:
         foreign = _foreign(backend, device)
@@ -67,6 +68,47 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
             fix=f"arch={target}",
         )
     return RuleVerdict(rule="device-known", verdict="supported", why=f"{device} is {target}", source=row.source.text)
+
+
+def _target_known(question: Question, backend: Backend) -> RuleVerdict | None:
+    """A target without a product: nothing to say where some table has it, as a device's or as one that code is for.
+
+    A name for code alone (`gfx9-4-generic`, `sm_90a`) is another rule's.
+    """
+    target = question.target
+    if target is None or target.endswith("-generic") or _is_listed(backend, target):
+        return None
+    other = next((one for one in siblings(backend) if _is_listed(one, target)), None)
+    if other is not None:
+        why = f"{target} is a device target of backend {other.name}, not of {backend.name}"
+        fix = f"--backend {other.name}"
+        return RuleVerdict(
+            rule="device-known", verdict="unsupported", why=why, source=other.rows("device")[0].source.text, fix=fix
+        )
+    known = sorted({row.text("target") or "" for row in backend.rows("device")})
+    close = get_close_matches(target, known, n=3, cutoff=0.6)
+    return RuleVerdict(
+        rule="device-known",
+        verdict="unknown",
+        why=f"no table of {backend.name} knows a device {target}",
+        source=backend.rows("device")[0].source.text,
+        fix=f"closest: {', '.join(close or known)}",
+    )
+
+
+def _is_listed(backend: Backend, target: str) -> bool:
+    bare = re.sub(r"(?<=\d)[af]$", "", target) if backend.spec.targets == "sm" else target
+    return bare in _listed_targets(backend)
+
+
+@lru_cache(maxsize=64)
+def _listed_targets(backend: Backend) -> frozenset[str]:
+    """Every target that a device is, that a toolkit compiles for or that a build carries."""
+    names = {row.text("target") or "" for row in backend.rows("device")}
+    for kind in ("target", "set"):
+        for row in backend.rows(kind):
+            names |= {*(row.texts("targets") or ())}
+    return frozenset(names)
 
 
 def _foreign(backend: Backend, device: str) -> tuple[str, Row] | None:

@@ -9,9 +9,11 @@ import re
 
 from builder.errors import BadInput
 from builder.matrix.load import Backend
+from builder.matrix.products import device_row
 from builder.matrix.question import Question
-from builder.matrix.require import met, parse_requirement
+from builder.matrix.require import PROPERTIES, met, parse_requirement
 from builder.matrix.rules.driver import reported_toolkit
+from builder.matrix.rules.forward import hardware
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key
 
@@ -22,27 +24,42 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
     """The host meets the requirement an image carries, which legacy mode checks and CDI modes do not.
 
     Source: NVIDIA/nvidia-container-toolkit@d34b3046; NVIDIA/libnvidia-container src/dsl.c@5823754b. `cuda` is the CUDA
-    version of the host driver, so minor-version compatibility does not lift it (FR-05).
+    version of the host driver, so minor-version compatibility does not lift it (FR-05). NVIDIA_DISABLE_REQUIRE=true
+    switches the check off. A data-centre board is of any brand that NVIDIA's images list: none of those is GeForce.
     """
     text = question.settings.get("nvidia-require-cuda")
     if text is None or question.driver is None:
         return None
+    groups = parse_requirement(text)
     offered = reported_toolkit(backend, question.driver)
+    offers = f"driver {question.driver} offers CUDA {offered or '(not known)'}"
+    source = "NVIDIA/nvidia-container-toolkit@d34b3046 (2026-08-21); NVIDIA/libnvidia-container src/dsl.c@5823754b"
+    if question.settings.get("nvidia-disable-require", "").casefold() in ("1", "true"):
+        why = f"NVIDIA_DISABLE_REQUIRE switches the check of {text!r} off; {offers}"
+        return RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
     host = {"driver": question.driver}
     if offered is not None:
         host["cuda"] = offered
     capability = re.fullmatch(r"sm_(\d+)(\d)[af]?", question.target or "")
     if capability is not None:
         host["arch"] = f"{capability[1]}.{capability[2]}"
-    brand = _brand(question.device)
-    if brand is not None:
-        host["brand"] = brand
-    answer = met(parse_requirement(text), host)
-    offers = f"driver {question.driver} offers CUDA {offered or '(not known)'}"
-    source = "NVIDIA/nvidia-container-toolkit@d34b3046 (2026-08-21); NVIDIA/libnvidia-container src/dsl.c@5823754b"
+    answers = {met(groups, host if brand is None else {**host, "brand": brand}) for brand in _brands(question, backend)}
+    answer = answers.pop() if len(answers) == 1 else None
     if answer is None:
-        why = f"whether the host meets {text!r} depends on what was not given (brand, arch); {offers}"
-        return RuleVerdict(rule="require-cuda", verdict="unknown", why=why, source=source, fix="name the device")
+        asked = {term.property for group in groups for term in group}
+        stray = sorted(asked - {*PROPERTIES})
+        lacking = sorted(asked & {"brand", "arch"} - host.keys())
+        why = f"whether the host meets {text!r} depends on " + " and ".join(
+            [f"its {name}" for name in lacking]
+            + [f"how {name} is read: the Go code skips it, to the C code it is an invalid expression" for name in stray]
+        )
+        if question.device is None:
+            fix = "name the device"
+        elif "brand" in lacking:
+            fix = "give brand=, as nvidia-smi --query prints it"
+        else:
+            fix = f"a requirement on {', '.join(PROPERTIES)} alone"
+        return RuleVerdict(rule="require-cuda", verdict="unknown", why=f"{why}; {offers}", source=source, fix=fix)
     if answer:
         why = f"{offers}: the host meets {text!r}"
         return RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
@@ -54,6 +71,35 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
         source=source,
         fix=_driver_for(text, backend) + (f", or a build for CUDA {offered}" if offered else ""),
     )
+
+
+_LISTED_BRANDS = (
+    "unknown",
+    "grid",
+    "tesla",
+    "nvidia",
+    "quadro",
+    "quadrortx",
+    "nvidiartx",
+    "vapps",
+    "vpc",
+    "vcs",
+    "vws",
+    "cloudgaming",
+)
+"""Brands that the images of CUDA 13.0 list beside their own release (NVIDIA CUDA image sources)."""
+
+
+def _brands(question: Question, backend: Backend) -> tuple[str | None, ...]:
+    """The brand that was named or that the product's name tells; else those a data-centre board may be of."""
+    told = question.settings.get("brand")
+    if told is not None:
+        return (re.sub(r"[^a-z]", "", told.casefold()),)
+    brand = _brand(question.device)
+    if brand is not None:
+        return (brand,)
+    known = question.device is not None and device_row(backend, question.device) is not None
+    return _LISTED_BRANDS if known and hardware(question, backend) == "datacentre" else (None,)
 
 
 def _driver_for(text: str, backend: Backend) -> str:

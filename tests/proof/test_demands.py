@@ -190,6 +190,22 @@ def test_fr_05_the_container_runtime_is_stricter_than_the_driver() -> None:
     assert driver("570.124.06", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.8"}).answer == "proven"
 
 
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("cuda>=12.8 driver>=550,driver<551", "proven"),  # an alternative holds
+        ("cuda>=12.8 driver>=535,driver<536", "refused"),
+        ("cuda>=12.8 brand=tesla,driver>=550,driver<551", "unknown"),  # the class does not say its brand
+        ("cuda => 12.8", "unknown"),  # nobody can read that
+    ],
+)
+def test_whole_expressions_are_judged(asked: str, answer: str) -> None:
+    found = driver("550.144.03", env={"NVIDIA_REQUIRE_CUDA": asked})
+    assert found.answer == answer
+    assert any(rule.rule == "require-cuda" and asked in rule.why for rule in found.rules)
+    assert driver("550.144.03", env={"NVIDIA_REQUIRE_CUDA": asked, "NVIDIA_DISABLE_REQUIRE": "1"}).answer == "proven"
+
+
 def test_a_backend_without_a_driver() -> None:
     found = driver_need(load_backend("cpu"), node(backend="cpu"), toolkit=None, toolkit_source="", env={})
     assert found.answer == "proven"

@@ -131,6 +131,8 @@ class Question:
     """Distribution name to exact version."""
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Keys of `SETTINGS` to what was read."""
+    override_of: str | None = None
+    """Node class whose operator recorded the override of the settings as their own risk."""
 
     def has(self, key: str) -> bool:
         """Whether a part is known; `packages` asks for any, and an operating system tells its C library."""

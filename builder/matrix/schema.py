@@ -300,6 +300,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                     "cpu_level": "text",
                     "runtime": "text",
                     "cdi": "texts",
+                    "env": "texts",
                 },
                 required=("name", "backend", "arch"),
                 words={"arch": ("x86_64", "aarch64")},

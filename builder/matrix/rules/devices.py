@@ -13,10 +13,10 @@ from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.sets import agrees, describe, set_tables, targets_of, toolkit_agrees, touches
 from builder.matrix.tables import Row
-from builder.matrix.targets import covers, runs_ptx
+from builder.matrix.targets import covers, overridden, runs_ptx
 from builder.matrix.values import RuleVerdict, TargetScheme
 from builder.matrix.versions import matches, sort_key
-from builder.names import ARCHES
+from builder.names import ARCHES, GFX_OVERRIDE
 
 __all__ = [
     "device_known",
@@ -125,7 +125,7 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
 
     Source: target lists printed by ptxas of each release (CUDA); ROCm compatibility matrix (GPUs of each release).
     """
-    toolkit, target = question.toolkit, question.target
+    toolkit, target = question.toolkit, _code_target(question)
     if toolkit is None or target is None:
         return None
     tables = backend.rows("target")
@@ -160,6 +160,12 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
     )
 
 
+def _code_target(question: Question) -> str | None:
+    """The target whose code the device is given: another than its own where its operator recorded the override."""
+    text = question.settings.get("hsa-override-gfx-version")
+    return overridden(text) if text is not None and question.override_of is not None else question.target
+
+
 def _compiles(scheme: TargetScheme, targets: tuple[str, ...], target: str) -> str | None:
     """As `covers`; a target with a suffix (sm_90a) is one the compiler must know by that very name."""
     if scheme == "sm" and target[-1:] in ("a", "f"):
@@ -186,7 +192,7 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
 
     Source: build scripts and cuobjdump of the wheels; what was measured is the row that stands.
     """
-    target = question.target
+    target = _code_target(question)
     if target is None or not question.packages:
         return None
     rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
@@ -198,7 +204,7 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
     best = min(verdicts, key=lambda one: ("supported", "unknown", "unsupported").index(one.verdict))
     if best.verdict == "supported":
         return best
-    return dataclasses.replace(best, fix=_target_fix(question, backend))
+    return dataclasses.replace(best, fix=_target_fix(question, target, backend))
 
 
 def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> RuleVerdict | None:
@@ -328,9 +334,9 @@ def _built_for(row: Row, machine: str) -> bool:
     return listed is None or machine in listed or machine in (row.texts("arch_unsure") or ())
 
 
-def _target_fix(question: Question, backend: Backend) -> str:
+def _target_fix(question: Question, target: str, backend: Backend) -> str:
     """Another build of the same packages that has the target, the nearest other version that has, or other devices."""
-    target, machine = question.target or "", question.machine
+    machine = question.machine
     rows = [
         row
         for table in set_tables(backend, "core")
@@ -372,7 +378,7 @@ def _override(target: str, carried: set[str]) -> str:
         return ""
     version = f"{found[1]}.{int(found[2], 16)}.{int(found[3], 16)}"
     return (
-        f"; operators force code for {kin[0]} with HSA_OVERRIDE_GFX_VERSION={version}, which AMD does not support: at "
+        f"; operators force code for {kin[0]} with {GFX_OVERRIDE}={version}, which AMD does not support: at "
         "their risk, for that node class only, never inside an image"
     )
 

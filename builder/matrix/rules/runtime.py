@@ -14,8 +14,10 @@ from builder.matrix.question import Question
 from builder.matrix.require import PROPERTIES, met, parse_requirement
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.rules.forward import hardware
+from builder.matrix.targets import overridden
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key
+from builder.names import GFX_OVERRIDE
 
 __all__ = ["hsa_override", "neff_features", "pjrt_api", "require_met", "runtime_compat"]
 
@@ -127,22 +129,29 @@ def _brand(device: str | None) -> str | None:
 def hsa_override(question: Question, backend: Backend) -> RuleVerdict | None:
     """HSA_OVERRIDE_GFX_VERSION is never support: it makes the runtime treat a device as another.
 
-    Source: community threads (the maker does not support it); ROCm/rocBLAS 1339 and others (FR-09): an override equal
-    to the device itself has no effect.
+    An operator may take the risk for one node class, by recording it there: then nothing stands against it, and nobody
+    vouches for it. Source: community threads (the maker does not support it); ROCm/rocBLAS 1339 and others (FR-09): an
+    override equal to the device itself has no effect.
     """
     text = question.settings.get("hsa-override-gfx-version")
     target = question.target
     if text is None or target is None:
         return None
-    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", text)
-    if match is None:
-        raise BadInput(f"HSA_OVERRIDE_GFX_VERSION={text}: not of the form 11.0.0")
-    named = f"gfx{match[1]}{int(match[2]):x}{int(match[3]):x}"
+    named = overridden(text)
     source = "LLVM AMDGPU usage guide (stored copies); community threads (stored)"
     if named == target:
         why = f"{text} is {named}, what the device is already: the override has no effect"
         return RuleVerdict(
             rule="hsa-override", verdict="unsupported", why=why, source=source, fix="a build with code for the device"
+        )
+    if question.override_of is not None:
+        return RuleVerdict(
+            rule="hsa-override",
+            verdict="unknown",
+            why=f"warning: node class {question.override_of} runs code for {named} on {target} "
+            f"(env {GFX_OVERRIDE}={text}), at its operator's risk: AMD does not support it",
+            source=source,
+            fix=f"--allow-unknown where the risk is taken; a build with code for {target} has none",
         )
     return RuleVerdict(
         rule="hsa-override",
@@ -150,7 +159,8 @@ def hsa_override(question: Question, backend: Backend) -> RuleVerdict | None:
         why=f"code for {named} is not code for {target}; the override forces it, the maker does not support that: for "
         "one node class at the operator's risk and recorded there, never inside an image",
         source=source,
-        fix=f"a build with code for {target}",
+        fix=f'a build with code for {target}; or take the risk for one node class: env = ["{GFX_OVERRIDE}={text}"] in '
+        "its file",
     )
 
 

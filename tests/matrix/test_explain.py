@@ -32,7 +32,8 @@ CASES: list[tuple[str, dict[str, str], Verdict, str]] = [
     ("cuda", {"toolkit": "11.8", "driver": "450.80.02"}, "supported", "driver-floor"),
     ("cuda", {"toolkit": "11.8", "driver": "450.51.06"}, "unsupported", "driver-floor"),
     ("cuda", {"toolkit": "cu128", "driver": "R575"}, "supported", "driver-floor"),
-    ("cuda", {"toolkit": "13.0", "driver": "R580"}, "unknown", "driver-floor"),
+    ("cuda", {"toolkit": "13.0", "driver": "R580"}, "supported", "driver-floor"),
+    ("cuda", {"toolkit": "11.8", "driver": "R450"}, "unknown", "driver-floor"),
     ("cuda", {"toolkit": "19.0", "driver": "580.65.06"}, "unknown", "driver-floor"),
     # Device targets of toolkits: dropped and not yet there.
     ("cuda", {"toolkit": "13.0", "device": "V100"}, "unsupported", "toolkit-target"),

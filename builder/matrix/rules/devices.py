@@ -195,9 +195,10 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
     target = _code_target(question)
     if target is None or not question.packages:
         return None
-    rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
+    every = _rows(question, backend)
+    rows = [row for row in every if targets_of(row, question.machine) is not None]
     if not rows:
-        return None
+        return _targets_not_seen(every, target, backend)
     if question.toolkit is None:
         rows = [row for row in rows if row.flag("default")] or rows  # an unlabelled version is the index's own build
     verdicts = [verdict for row in rows if (verdict := row_target(backend, row, target, question.machine)) is not None]
@@ -205,6 +206,23 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
     if best.verdict == "supported":
         return best
     return dataclasses.replace(best, fix=_target_fix(question, target, backend))
+
+
+def _targets_not_seen(rows: list[Row], target: str, backend: Backend) -> RuleVerdict | None:
+    """A build whose device code no source lists, in a table that has it for others."""
+    for table in set_tables(backend):
+        if not any(row.texts("targets") for row in table.rows):
+            continue
+        row = next((row for row in rows if row in table.rows), None)
+        if row is not None:
+            return RuleVerdict(
+                rule="framework-target",
+                verdict="unknown",
+                why=f"no source lists the device code of {describe(row)}: whether it runs on {target} is not known",
+                source=row.source.text,
+                fix="a build whose device code is listed, or read it with cuobjdump or a like tool",
+            )
+    return None
 
 
 def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> RuleVerdict | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from builder.errors import did_you_mean
@@ -100,12 +101,17 @@ def _no_lead(question: Question, backend: Backend) -> RuleVerdict | None:
     refused = _closed_release(question, backend, packages)
     if refused is not None:
         return refused
-    if packages.keys() <= vouched(question, backend).keys():
+    if packages.keys() <= vouched(_with_libc(question, backend), backend).keys():
         return None
     leads = sorted({table.lead for table in set_tables(backend, "core") if table.lead})
     why = f"no row has {asked}" + (f" with toolkit {question.toolkit}" if question.toolkit else "")
     fix = f"name the version of {' or '.join(leads)} too"
     return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
+
+
+def _with_libc(question: Question, backend: Backend) -> Question:
+    """The question with the C library of its operating system."""
+    return dataclasses.replace(question, libc=question.libc or system_libc(question.os, backend))
 
 
 def _closed_release(question: Question, backend: Backend, packages: Mapping[str, str]) -> RuleVerdict | None:
@@ -134,7 +140,11 @@ def _closed_release(question: Question, backend: Backend, packages: Mapping[str,
 
 def _one_set(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
     verdict = _judge_set(question, backend, table, version)
-    row = vouched(question, backend, apart=table).get(table.lead or "") if verdict.verdict == "unknown" else None
+    row = (
+        vouched(_with_libc(question, backend), backend, apart=table).get(table.lead or "")
+        if verdict.verdict == "unknown"
+        else None
+    )
     if row is None or any(one.confidence == "uncertain" for one in _candidates(table, version, backend)):
         return verdict
     text = row.text("why") or f"{describe(row) if row.packages() else row.text('package')} names it"

@@ -153,6 +153,7 @@ def measure(wheels: list[Path], rounds: int, work: Path) -> Figures:
     figures.changed_wheel.append(next(path.stat().st_size for path in changed if path.parent == work / "changed"))
     with services.registry(work / "registry") as registry, services.engine(work / "docker") as docker_host:
         prepared = prepare_others(work, base, own, registry, docker_host)
+        whole_builds(figures, work, wheels, own, registry)
         for number in range(rounds):
             ours = work / f"ours-{number}"
             project = make_project(ours, copy=[CopyRule(source="app", target="/app")])
@@ -180,7 +181,6 @@ def measure(wheels: list[Path], rounds: int, work: Path) -> Figures:
                 shutil.rmtree(theirs)
             other_situations(figures, work / f"situations-{number}", wheels, prepared["docker"], registry, docker_host)
             shutil.rmtree(store.root)
-        whole_builds(figures, work, wheels, own, registry)
         for number in range(max(rounds, 3)):
             transfers(figures, f"{registry}/bench/ours-0:1", work, number)
     for _ in range(max(rounds, 3)):

@@ -95,6 +95,7 @@ def test_fr_09_the_override_of_a_class_is_a_warning_and_anybody_elses_a_refusal(
     result = run_builder(*asked, "--node-class", str(path))
     rules = {rule["rule"]: rule for rule in document(result, "matrix-explain")["rules"]}
     assert (result.returncode, rules["hsa-override"]["verdict"]) == (4, "unknown")
+    assert rules["hsa-override"]["why"].startswith("warning: node class radeon-780m runs code for gfx1100")
     assert rules["framework-target"]["verdict"] == "supported"
     other = ("--set", "HSA_OVERRIDE_GFX_VERSION=11.0.1")
     assert run_builder(*asked, "--node-class", str(path), *other).returncode == 1

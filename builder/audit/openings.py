@@ -13,9 +13,10 @@ __all__ = ["FINDER", "LOADERS", "PRELOAD", "Opening", "openings"]
 
 LOADERS = frozenset(
     {"CDLL", "PyDLL", "LoadLibrary", "load_library", "dlopen", "_dlopen", "load_dynamic", "ExtensionFileLoader",
-     "load_library_permanently", "load_op_library"}
+     "load_library_permanently", "load_op_library", "DLL"}
 )  # fmt: skip
-"""Functions of ctypes, cffi, imp, importlib, numpy, torch, llvmlite and TensorFlow, by their last name."""
+"""Functions of ctypes, cffi, imp, importlib, numpy, torch, llvmlite and TensorFlow, by their last name; and what
+packages call their own class for a library, which other files of theirs use."""
 FINDER = "find_library"
 PRELOAD = "LD_PRELOAD"
 """A variable with libraries that the loader of the next program opens, separated by colons or blanks (ld.so(8))."""

@@ -22,7 +22,7 @@ from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
 
-_BY_STEM = frozenset({FINDER, "load_library"})
+_BY_STEM = frozenset({FINDER, "load_library", "DLL"})
 """Take a name without `lib` or without `.so`."""
 _LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER, PRELOAD)
 _CALLS = (*sorted(LOADERS), "cdll", FINDER)

@@ -73,10 +73,11 @@ def rules(audit: TargetAudit) -> set[str]:
         'from importlib.machinery import ExtensionFileLoader as E\nE("x", "/usr/lib/libcuda.so.1").load_module()\n',
         'import llvmlite.binding as b\nb.load_library_permanently("libcuda.so.1")\n',
         'import tensorflow as tf\ntf.load_op_library("libcudart.so.12")\n',
+        'from kit.support import c\ndll = c.DLL("cuda", "nvcuda" if WIN else "cuda")\n',
         'import ctypes\nload = lambda name: ctypes.CDLL(name)\nload("libcuda.so.1")\n',
         'import os, sys\nos.environ["LD_PRELOAD"] = "libcuda.so.1"\nos.execv(sys.executable, sys.argv)\n',
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_a_loader_under_another_name(tmp_path: Path, source: str) -> None:
     assert python(tmp_path, source).tokens == SOFT
@@ -603,6 +604,9 @@ def test_static_objects_for_later_linking(tmp_path: Path) -> None:
         (["tensorflow-gpu>=2"], {"cuda": ("meta",)}),
         (["paddlepaddle-gpu"], {"cuda": ("meta",)}),
         (["tensorflow-rocm"], {"rocm": ("meta",)}),
+        (["rocm-bindings-hip"], {"rocm": ("meta",)}),
+        (["rocm-docs-core"], {}),
+        (["openmm-cuda-12; extra == 'cuda12'"], {"cuda": ("meta-extra",)}),
         (
             ["dgl @ https://data.dgl.ai/wheels/cu121/dgl-2.1.0%2Bcu121-cp311-cp311-manylinux1_x86_64.whl"],
             {"cuda": ("meta",)},

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from builder.matrix.explain import explain
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
-from builder.matrix.targets import covers, normalise_target
+from builder.matrix.targets import covers, normalise_target, runs_as
 from builder.node.require import requirement_met, requirement_of
 from builder.node.values import NodeClass
 from builder.proof.objects import ElfObject
@@ -68,7 +68,8 @@ def device_coverage(
     scheme = backend.spec.targets
     if scheme not in ("sm", "gfx"):
         return ()
-    device = normalise_target(node.device_arch, scheme) if node.device_arch else None
+    own = normalise_target(node.device_arch, scheme) if node.device_arch else None
+    device = own and runs_as(own, node.env, scheme)
     found = []
     for path, item in sorted(objects):
         code, ptx = (item.device.sm, item.device.ptx) if scheme == "sm" else (item.device.gfx, ())
@@ -76,6 +77,8 @@ def device_coverage(
             continue
         weight, excuse = weight_of(path)
         by, answer, why = _covered(code, ptx, device, scheme == "sm")
+        if device != own:
+            why += f"; the device is {own}, its node class overrides that at its operator's risk"
         if answer != "proven" and code and not ptx and all(target[-1] in "af" for target in code) and scheme == "sm":
             weight, excuse = "optional", "it holds only variants for single architectures, chosen by the code itself"
         if answer != "proven" and excuse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Mapping
 
@@ -143,6 +144,20 @@ def test_rocm_targets() -> None:
         for device in ("gfx90a", "gfx1103", "gfx942")
     }
     assert answers == {"gfx90a": "proven", "gfx1103": "proven", "gfx942": "refused"}
+
+
+def test_an_override_of_the_class_is_in_the_proof() -> None:
+    rocm = load_backend("rocm")
+    code = shared(gfx=("gfx1030", "gfx1100"))
+    plain = node(backend="rocm", device_arch="gfx1103")
+    (found,) = device_coverage(code, plain, rocm, required)
+    assert found.answer == "refused"
+    taken = dataclasses.replace(plain, env=("HSA_OVERRIDE_GFX_VERSION=11.0.0",))
+    (found,) = device_coverage(code, taken, rocm, required)
+    assert (found.answer, found.by) == ("proven", ("gfx1100",))
+    assert found.why == "gfx1100; the device is gfx1103, its node class overrides that at its operator's risk"
+    useless = dataclasses.replace(plain, env=("HSA_OVERRIDE_GFX_VERSION=11.0.3",))
+    assert device_coverage(code, useless, rocm, required)[0].answer == "refused"
 
 
 def driver(version: str | None, toolkit: str | None = "12.8", env: Mapping[str, str] | None = None) -> DriverNeed:

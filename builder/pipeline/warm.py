@@ -96,7 +96,7 @@ def warm_image(
             model=None if "model" in properties else model or image.digest,
             properties={**told, **properties},
             node=wanted,
-            environment={**image.env, **folders[chosen.name].env, **environment},
+            environment={**image.env, **folders[chosen.name].env, **wanted.environment, **environment},
         )
         with work.store.scratch("warm-") as scratch:
             work.reporter.note(f"two passes of {' '.join(facts.warmup.command)}")
@@ -106,7 +106,7 @@ def warm_image(
                     command=facts.warmup.command,
                     timeout=timeout or facts.warmup.timeout,
                     workers=workers,
-                    env=environment,
+                    env={**wanted.environment, **environment},
                 ),
                 folders[chosen.name],
                 key,

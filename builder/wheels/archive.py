@@ -27,10 +27,12 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from builder.errors import BadInput, Where
 from builder.inflate import InflateError
 
-__all__ = ["DEFLATED", "STORED", "Member", "UnsafeWheel", "WheelArchive"]
+__all__ = ["DEFLATED", "STORED", "ZSTD", "Member", "UnsafeWheel", "WheelArchive"]
 
 STORED = zipfile.ZIP_STORED
 DEFLATED = zipfile.ZIP_DEFLATED
+ZSTD = 93
+"""Zstandard (APPNOTE 4.4.5), which the standard library knows from Python 3.14 on."""
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX_RATIO = 1100
@@ -260,6 +262,8 @@ class WheelArchive:
                 if not inflater.eof or inflater.unused_data or inflater.unconsumed_tail:
                     # Copied as it is, such a stream would swallow or leave bytes between two members of a layer.
                     raise InflateError("the deflate stream does not end where the member ends")
+            elif member.method == ZSTD:
+                yield from _zstd(data, chunk)
             else:
                 yield from self._inflate_slowly(member, chunk)
         except _DAMAGE as error:
@@ -279,6 +283,17 @@ class WheelArchive:
             with archive.open(infos[-1]) as file:
                 while piece := file.read(chunk):
                     yield piece
+
+
+def _zstd(data: memoryview, chunk: int) -> Iterator[bytes]:
+    import zstandard
+
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        try:
+            while piece := reader.read(chunk):
+                yield piece
+        except zstandard.ZstdError as error:
+            raise InflateError(str(error)) from error
 
 
 def _normalized(name: str) -> str:

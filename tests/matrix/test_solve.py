@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 
 from builder import resources
 from builder.errors import BadInput
-from builder.matrix import Solution, Stack, load_tables, solve
+from builder.matrix import Solution, Stack, Verdict, load_tables, solve
 from builder.matrix.versions import within
 from builder.matrix.wants import meets
 from builder.node import NodeClass, node_class
@@ -44,6 +44,48 @@ def solved(
 
 def first(backend: str, *want: str, python: str | None = "3.11", toolkit: str | None = None) -> Stack:
     return solved(backend, *want, python=python, toolkit=toolkit).stacks[0]
+
+
+@pytest.mark.parametrize(
+    ("backend", "want", "toolkit", "name", "cell"),
+    [
+        # by AMD's compatibility matrix, Intel's support matrix, and the manifest of the Neuron SDK
+        ("rocm", "onnxruntime", "7.1", "onnxruntime", "1.23.1"),
+        ("rocm", "onnxruntime-rocm>=1.20", "7.1", "onnxruntime-rocm", "1.23.1"),
+        ("rocm", "jax", "10.0", "jax", "0.11.0"),
+        ("rocm", "jax<0.11", "10.0", "jax", "0.10.2"),
+        ("hpu", "vllm", "1.21.0", "vllm", "0.7.2"),
+        ("neuron", "neuronx-distributed", "2.31.1", "neuronx-distributed", "0.19.28492"),
+    ],
+)
+def test_what_only_the_list_of_a_release_names(backend: str, want: str, toolkit: str, name: str, cell: str) -> None:
+    stack = first(backend, want, python=None, toolkit=toolkit)
+    assert stack.frameworks[name] == cell
+    assert f"{name}=={cell}" in stack.constraints
+    (why,) = [reason for reason in stack.why if reason.cell == name]
+    assert why.why.startswith("goes with it: ")
+
+
+@pytest.mark.parametrize(
+    ("backend", "want", "verdict", "rule"),
+    [
+        ("rocm", "onnxruntime==1.14.1", "unsupported", "release-members"),  # a closed list: of ROCm 6.0 alone
+        ("rocm", "jax>=99", "unknown", "companion"),
+        ("hpu", "vllm==0.7.3", "unsupported", "gaudi-vllm"),
+        ("musa", "sglang", "unknown", "companion"),
+    ],
+)
+def test_what_no_release_lists_is_told(backend: str, want: str, verdict: Verdict, rule: str) -> None:
+    solution = solved(backend, want, python=None, toolkit={"rocm": "7.1", "hpu": "1.21.0"}.get(backend))
+    assert not solution.stacks
+    (found,) = [one for one in solution.refused[0].rules if one.rule == rule]
+    assert (found.verdict, found.fix != "") == (verdict, True)
+
+
+def test_wants_nobody_knows_are_told_and_restrict_nothing() -> None:
+    solution = solved("rocm", "torch", "flask>=3", "onnxruntime")
+    assert solution.stacks
+    assert solution.not_judged == ("flask",)
 
 
 def with_driver(name: str, driver: str) -> NodeClass:

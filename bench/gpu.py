@@ -334,8 +334,8 @@ def text(rounds: list[list[Row]], absent: Mapping[str, str], node: NodeClass) ->
         ),
         "",
         (
-            "| engine | versions | empty folder | restored | times sooner | looked up and restored | MB | compiled again "
-            "| another capability | another driver branch |"
+            "| engine | versions | empty folder | restored | times sooner | looked up and restored | MB "
+            "| compiled again | another capability | another driver branch |"
         ),
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]

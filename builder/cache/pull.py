@@ -215,6 +215,7 @@ def pull(cache: EngineCache, repository: Repository, told: EngineStatement, *, r
             entry = incoming.publish(told.entry)
         for part in parts:
             (folder / part.digest.hex).unlink(missing_ok=True)
+    cache.keep_within_budget(entry)
     return Pulled(entry=entry, kept=False, parts=len(fresh), size=sum(part.size for part in fresh))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from builder.cache.cache import EngineCache
 from builder.cache.incoming import Incoming
 from builder.cache.judge import judge, verdict_of
+from builder.cache.keys import engine_key
 from builder.cache.kinds import engine_kind
 from builder.cache.locks import holding
 from builder.cache.parts import Part, Piece, needed
@@ -155,6 +156,17 @@ def suiting(found: Sequence[Found], wanted: EngineKey) -> tuple[Suits, ...]:
         if verdict in ("hit", "usable"):
             suits.append(Suits(found=one, told=one.told, verdict=verdict, differs=differs))
     return tuple(sorted(suits, key=lambda one: (one.verdict != "hit", len(one.differs), one.told.entry.digest.hex)))
+
+
+def unsuited(entry: Entry, stated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """By which of the stated properties an engine cannot be used; what is not stated does not count.
+
+    Decided from its factors alone, as `EngineCache.lookup` decides; `BadInput` for a property its kind does not have.
+    """
+    kind = engine_kind(entry.key.kind)
+    spelled = engine_key(kind, properties=stated).factors
+    wanted = {**entry.key.factors, **{name: spelled[name] for name in stated}}
+    return tuple(one for one in judge(kind, wanted, entry.key.factors) if one.blocks)
 
 
 def lacking(cache: EngineCache, told: EngineStatement) -> tuple[Part, ...]:

@@ -16,6 +16,7 @@ from builder.errors import BadInput, did_you_mean
 
 __all__ = [
     "ARCHES",
+    "GFX_OVERRIDE",
     "Arch",
     "Digest",
     "LayoutRef",
@@ -32,6 +33,9 @@ Arch = Literal["x86_64", "aarch64"]
 """Machine architecture as wheels and `uname -m` spell it; `Platform` has the OCI spelling."""
 
 ARCHES: tuple[Arch, ...] = get_args(Arch)
+
+GFX_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+"""Variable that makes the ROCm runtime take every AMD device for another target: of a node class, never of an image."""
 
 _OCI_ARCH: dict[Arch, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 

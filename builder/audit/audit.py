@@ -63,6 +63,9 @@ R = TypeVar("R")
 RULES_VERSION = 3
 """Raised when the same facts lead to another verdict."""
 
+_INSTALLED_KIND = "audit-installed-1"
+"""What the store calls a wheel's installed files; raised when `installed_files` gives others."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
@@ -225,8 +228,7 @@ def audit_lock(
             today=today,
             glibc=lock.glibc,
         )
-        with WheelArchive.open(path, filename=package.file, inspect=True) as archive:
-            installed = installed_files(archive)
+        installed = _installed(path, package, store)
         advance(path.stat().st_size)
         return facts, audit, installed
 
@@ -261,6 +263,19 @@ def audit_lock(
         if all_chains
         else {},
     )
+
+
+def _installed(path: Path, package: LockedPackage, store: Store | None) -> tuple[InstalledFile, ...]:
+    """What a locked wheel writes below site-packages; a wheel is opened for it once in the life of a store."""
+    kept = None if store is None else store.derived(_INSTALLED_KIND, str(package.sha256))
+    if kept is not None:
+        return tuple(InstalledFile(path=name, content=content) for name, content in kept["files"])
+    with WheelArchive.open(path, filename=package.file, inspect=True) as archive:
+        found = installed_files(archive)
+    if store is not None:
+        rows = [(file.path, file.content) for file in found]
+        store.put_derived(_INSTALLED_KIND, str(package.sha256), {"files": rows})
+    return found
 
 
 def provided_by(translations: Iterable[str], backend: str) -> dict[str, str]:

@@ -166,6 +166,8 @@ class Tables:
     """Functions that open a library by its name."""
     stems: tuple[str, ...]
     """Stems looked for as constants of their own, where programs put names together."""
+    begins: tuple[str, ...]
+    """Further stems looked for by their first bytes, where names have no end."""
     members: tuple[MemberRule, ...]
     exact_members: frozenset[str]
     """Names that some rule spells out."""
@@ -259,6 +261,7 @@ def load_tables(folder: Path | None = None) -> Tables:
         interfaces=tuple(row["function"] for row in read["api"]["interface"]),
         loaders=frozenset(name for row in read["api"]["loader"] for name in row["functions"]),
         stems=tuple(stem for row in read["api"]["stem"] for stem in row["names"]),
+        begins=tuple(stem for row in read["api"]["begin"] for stem in row["names"]),
         members=tuple(
             MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))
             for row in read["members"]["member"]

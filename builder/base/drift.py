@@ -15,18 +15,15 @@ from typing import Any, Literal
 from builder.base.blobs import kept_blob
 from builder.base.oci import platform_manifest, read_config
 from builder.base.values import LockedBase
-from builder.matrix import Question, explain, load_backend
-from builder.matrix.targets import normalise_target
-from builder.matrix.values import RuleVerdict, Verdict
+from builder.matrix.values import Verdict
 from builder.names import Arch, Digest, Reference
 from builder.node import NodeClass
+from builder.node.require import requirement_met, requirement_of
 from builder.registry.manifests import parse_manifest, pointed_blobs
 from builder.registry.values import Manifest, MediaType, Repository
 from builder.store import Store
 
 __all__ = ["Difference", "Drift", "NodeAnswer", "judge_nodes", "oci_drift", "package_drift"]
-
-REQUIRE = "NVIDIA_REQUIRE_CUDA"
 
 _SETTINGS = ("Entrypoint", "Cmd", "User", "WorkingDir", "StopSignal")
 
@@ -112,7 +109,7 @@ def judge_nodes(drift: Drift, nodes: Iterable[NodeClass]) -> tuple[NodeAnswer, .
         return ()
     answers = []
     for node in nodes:
-        found = _require_met(drift.requires, node)
+        found = requirement_met(drift.requires, node)
         if found is None:
             why = f"{drift.requires!r} is asked, and the class does not say its driver"
             answers.append(
@@ -121,19 +118,6 @@ def judge_nodes(drift: Drift, nodes: Iterable[NodeClass]) -> tuple[NodeAnswer, .
         else:
             answers.append(NodeAnswer(node_class=node.name, verdict=found.verdict, why=found.why, fix=found.fix))
     return tuple(answers)
-
-
-def _require_met(text: str, node: NodeClass) -> RuleVerdict | None:
-    backend = load_backend(node.backend)
-    target = normalise_target(node.device_arch, backend.spec.targets) if node.device_arch else None
-    question = Question(
-        driver=node.driver,
-        device=node.device,
-        target=target,
-        machine=node.arch,
-        settings={REQUIRE.lower().replace("_", "-"): text},
-    )
-    return next((rule for rule in explain(backend, question).rules if rule.rule == "require-cuda"), None)
 
 
 def _kept_manifest(digest: Digest, store: Store) -> Manifest | None:
@@ -174,8 +158,7 @@ def _settings(config: Mapping[str, Any]) -> _Settings:
 
 
 def _requirement(settings: _Settings) -> str:
-    """What the runtime checks; an image that sets NVIDIA_DISABLE_REQUIRE asks for nothing."""
-    return "" if settings.get(("env", "NVIDIA_DISABLE_REQUIRE")) else settings.get(("env", REQUIRE), "").strip()
+    return requirement_of({name: value for (kind, name), value in settings.items() if kind == "env"})
 
 
 def _compare(before: _Settings, now: _Settings) -> tuple[Difference, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from builder.matrix.targets import runs_as
+
 if TYPE_CHECKING:
     from builder.node.values import NodeClass
 
@@ -18,8 +20,14 @@ def _capability(node: NodeClass) -> str | None:
     return f"{match[1]}.{match[2]}" if match else None
 
 
+def _target(node: NodeClass) -> str | None:
+    """What compilers make code for: the target that the runtime reports, which an override of the class changes."""
+    return node.device_arch and runs_as(node.device_arch, node.env, "gfx" if node.backend == "rocm" else "exact")
+
+
 def _gfx(node: NodeClass) -> str | None:
-    return node.device_arch if (node.device_arch or "").startswith("gfx") else None
+    target = _target(node) or ""
+    return target if target.startswith("gfx") else None
 
 
 def _branch(node: NodeClass) -> str | None:
@@ -36,8 +44,8 @@ DEVICE_VALUES: Mapping[str, Callable[[NodeClass], str | None]] = MappingProxyTyp
     {
         "capability": _capability,
         "gfx": _gfx,
-        "target": lambda node: node.device_arch,
-        "target-or-cpu": lambda node: node.cpu_level if node.backend == "cpu" else node.device_arch,
+        "target": _target,
+        "target-or-cpu": lambda node: node.cpu_level if node.backend == "cpu" else _target(node),
         "device-or-cpu": lambda node: "cpu" if node.backend == "cpu" else node.device,
         "toolkit-of-cpu": lambda node: "none" if node.backend == "cpu" else None,
         "device": lambda node: node.device,

@@ -8,6 +8,7 @@ that is mounted and not used looks exactly like one that is, until the first req
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,17 @@ __all__ = ["TARGET", "Pass", "WarmReport", "Warmup", "warm"]
 TARGET = "/run/builder/engines"
 """Where the folder is seen in the image."""
 
+_TEMPORARY = "/run/builder/temporary"
+"""Where temporary files go in the image, so that a compiler at work is seen whatever folder its result is for."""
+
 _LOCKS = (".lock", ".lck", ".pid", ".tmp")
+
+_OF_A_COMPILER = re.compile(
+    r"cc[A-Za-z0-9]{6}\.(s|o|res|ld|le|ltrans.*)"  # GCC's driver
+    r"|tmpxft_.*"  # nvcc
+    r"|.*\.(so|o|gch|pch|cubin|fatbin|ptx|hsaco|spv|neff)"
+)
+"""Names of temporary files that only compilers make."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +66,8 @@ class Pass:
     """Files that were made or changed in the folder, relative to it."""
     read: int
     """Files that were there before and were opened; locks do not count."""
+    elsewhere: tuple[str, ...] = ()
+    """Files that a compiler made outside the folder, by name, among the temporary ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +101,7 @@ def warm(
     bytes may tell it). An engine that is kept under this key already stays, and is what the second pass must use.
     """
     cold = _open_folder(scratch / "first")
-    first = _run(container, warmup, folder, cold, "first")
+    first = _run(container, warmup, folder, cold, scratch, "first")
     if not first.compiled:
         return WarmReport(
             verdict="failed",
@@ -104,7 +117,7 @@ def warm(
     there = cache.lookup(key, nearest=0).entry
     entry = cache.put(key, cold, built_at=TARGET, replace=replace)
     warmed = _open_folder(cache.restore(entry, scratch / "second", used_at=TARGET))
-    second = _run(container, warmup, folder, warmed, "second")
+    second = _run(container, warmup, folder, warmed, scratch, "second")
     why, fix = _fault(second)
     if why and (there is None or there.digest != entry.digest or replace):
         cache.store.drop(entry)
@@ -126,6 +139,12 @@ def _fault(second: Pass) -> tuple[str, str]:
             f"the second pass still compiled: {len(second.compiled)} file{'s' * (len(second.compiled) != 1)} ({shown})",
             "the warmup must ask the same twice: look for a path, a time or a random number in what is compiled",
         )
+    if second.elsewhere:
+        shown = ", ".join(second.elsewhere[:3]) + (" …" if len(second.elsewhere) > 3 else "")
+        return (
+            f"the second pass still compiled, outside the folder: {shown} among its temporary files",
+            "every new container compiles that: set what turns it off, or keeps it in the folder, with --env-var",
+        )
     if not second.read:
         return (
             "the second pass compiled nothing and read nothing from the folder either",
@@ -134,9 +153,16 @@ def _fault(second: Pass) -> tuple[str, str]:
     return "", ""
 
 
-def _run(container: Container, warmup: Warmup, folder: EngineFolder, place: Path, which: str) -> Pass:
+def _run(container: Container, warmup: Warmup, folder: EngineFolder, place: Path, scratch: Path, which: str) -> Pass:
     before = _files(place)
-    env = {**warmup.env, **folder.env, folder.variable: TARGET, "BUILDER_WORKERS": str(warmup.workers)}
+    temporary = _open_folder(scratch / f"{which}-temporary")
+    env = {
+        **folder.env,
+        **warmup.env,
+        folder.variable: TARGET,
+        "TMPDIR": _TEMPORARY,
+        "BUILDER_WORKERS": str(warmup.workers),
+    }
 
     def one(number: int) -> float:
         done = container.run(
@@ -144,7 +170,10 @@ def _run(container: Container, warmup: Warmup, folder: EngineFolder, place: Path
                 argv=warmup.command,
                 timeout=warmup.timeout,
                 env={**env, "BUILDER_WORKER": str(number)},
-                binds=(Bind(source=place, target=TARGET, writable=True),),
+                binds=(
+                    Bind(source=place, target=TARGET, writable=True),
+                    Bind(source=temporary, target=_TEMPORARY, writable=True),
+                ),
             )
         )
         if done.code != 0:
@@ -156,11 +185,17 @@ def _run(container: Container, warmup: Warmup, folder: EngineFolder, place: Path
             )
         return done.seconds
 
-    with watching(place) as seen, ThreadPoolExecutor(warmup.workers) as pool:
+    with watching(place) as seen, watching(temporary) as beside, ThreadPoolExecutor(warmup.workers) as pool:
         seconds = max(pool.map(one, range(warmup.workers)))
     after = _files(place)
     compiled = tuple(sorted(path for path, digest in after.items() if before.get(path) != digest))
-    return Pass(seconds=seconds, compiled=compiled, read=len(seen.opened & before.keys()))
+    names = {PurePosixPath(name).name for name in (*beside.made, *_files(temporary))}
+    return Pass(
+        seconds=seconds,
+        compiled=compiled,
+        read=len(seen.opened & before.keys()),
+        elsewhere=tuple(sorted(name for name in names if _OF_A_COMPILER.fullmatch(name))),
+    )
 
 
 def _files(folder: Path) -> dict[str, Digest]:

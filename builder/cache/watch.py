@@ -20,6 +20,7 @@ from builder.errors import OutsideFailed
 __all__ = ["Seen", "watching"]
 
 _IN_OPEN = 0x20
+_IN_CREATE = 0x100
 _IN_ISDIR = 0x40000000
 _IN_Q_OVERFLOW = 0x4000
 _EVENT = struct.Struct("iIII")
@@ -28,9 +29,11 @@ _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Seen:
-    """Files that were opened, relative to the folder; filled when the watching ends."""
+    """Files that were opened or made, relative to the folder; filled when the watching ends."""
 
     opened: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    """Names that came into being, also those that went again; in folders that were there before."""
     complete: bool = True
     """False when there were more openings than the kernel kept."""
 
@@ -47,7 +50,7 @@ def watching(folder: Path) -> Iterator[Seen]:
     try:
         places: dict[int, str] = {}
         for path, _, _ in os.walk(folder):
-            watch = libc.inotify_add_watch(number, os.fsencode(path), _IN_OPEN)
+            watch = libc.inotify_add_watch(number, os.fsencode(path), _IN_OPEN | _IN_CREATE)
             if watch < 0:
                 raise _failed(ctypes.get_errno())
             places[watch] = os.path.relpath(path, folder)
@@ -79,7 +82,8 @@ def _read(number: int, places: dict[int, str], seen: Seen, done: threading.Event
                 if mask & _IN_Q_OVERFLOW:
                     seen.complete = False
                 elif name and not mask & _IN_ISDIR:
-                    seen.opened.add(os.path.normpath(os.path.join(places[watch], os.fsdecode(name))))
+                    path = os.path.normpath(os.path.join(places[watch], os.fsdecode(name)))
+                    (seen.made if mask & _IN_CREATE else seen.opened).add(path)
         if last:
             return
 

@@ -87,13 +87,19 @@ def _document(warmed: Warmed, image: str, digest: str, runner: str) -> dict[str,
         "entry": entry_document(report.entry) if report and report.entry else None,
         "first": _pass(report.first) if report else None,
         "second": _pass(report.second) if report and report.second else None,
+        "environment": dict(warmed.environment),
         "why": report.why if report else warmed.not_run,
         "fix": report.fix if report else "run it on a machine of that class, or leave --node-class out",
     }
 
 
 def _pass(one: Pass) -> dict[str, Any]:
-    return {"seconds": round(one.seconds, 3), "compiled": len(one.compiled), "read": one.read}
+    return {
+        "seconds": round(one.seconds, 3),
+        "compiled": len(one.compiled),
+        "read": one.read,
+        "elsewhere": len(one.elsewhere),
+    }
 
 
 def _text(document: dict[str, Any], console: Console) -> str:
@@ -105,9 +111,11 @@ def _text(document: dict[str, Any], console: Console) -> str:
     verdict = f"{document['kind']} on {document['node_class']}: {console.verdict(document['verdict'])}"
     if document["entry"] is not None:
         entry, first, second = document["entry"], document["first"], document["second"]
+        settings = " ".join(f"{name}={value}" for name, value in document["environment"].items())
         lines += [
             f"{verdict}, {first['seconds'] / max(second['seconds'], 0.001):.1f} times sooner",
             f"{entry['files']} file{'s' * (entry['files'] != 1)}, {shown_size(entry['size'])}: {entry['key']}",
+            f"to be set where it is used: {settings}",
         ]
     else:
         lines += [verdict, f"  why:   {document['why']}", f"  fix:   {document['fix']}"]

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.console import Console, shared_options
+from builder.names import GFX_OVERRIDE
 
 if TYPE_CHECKING:
     from builder.matrix.load import Backend, Tables
     from builder.matrix.question import Question
     from builder.matrix.tables import Row, Table
     from builder.matrix.values import Explanation, RuleVerdict, Solution
+    from builder.node import NodeClass
 
 __all__ = ["command"]
 
+_OVERRIDE = GFX_OVERRIDE.lower().replace("_", "-")
 _EXIT = {"supported": 0, "unsupported": 1, "unknown": 4}
 
 _backend = click.option("--backend", required=True, help="Backend, e.g. cuda.")
@@ -188,13 +191,21 @@ def _explain(
     """Say whether a combination is supported.
 
     Keys: toolkit, driver, firmware, device, arch (a device target, or x86_64 or aarch64), machine (x86_64 or aarch64),
-    os, kernel, python, libc, and any framework by its distribution name. Parts that are not named are not judged.
+    os, kernel, python, libc, and any framework by its distribution name; further what was read from an image, an
+    artefact or a log: image, wheel, feature, brand, nvidia-require-cuda, neff-target, neff-features and the like. Parts
+    that are not named are not judged.
     """
+    from dataclasses import replace
+
     from builder.matrix import explain, parse_question
 
     loaded = _load(tables).backend(backend)
-    parts = {**_node_parts(node_class, tables, backend), **_settings(settings)}
+    node = _node(node_class, tables, backend) if node_class else None
+    of_node = _node_parts(node) if node else {}
+    parts = {**of_node, **_settings(settings)}
     question = parse_question(parts, loaded)
+    if node and _OVERRIDE in of_node and question.settings[_OVERRIDE] == of_node[_OVERRIDE]:
+        question = replace(question, override_of=node.name)
     answer = explain(loaded, question)
     notes = [*answer.notes, *(_variant_notes(variants, question, loaded) if variants else ())]
     document = {
@@ -225,9 +236,7 @@ def _settings(settings: tuple[str, ...]) -> dict[str, str]:
     return parts
 
 
-def _node_parts(name: str | None, tables: Path | None, backend: str) -> dict[str, str]:
-    if name is None:
-        return {}
+def _node(name: str, tables: Path | None, backend: str) -> NodeClass:
     from builder.errors import BadInput
     from builder.node import node_class
 
@@ -236,12 +245,19 @@ def _node_parts(name: str | None, tables: Path | None, backend: str) -> dict[str
         raise BadInput(
             f"node class {name} is of backend {node.backend}, not {backend}", fix=f"--backend {node.backend}"
         )
+    return node
+
+
+def _node_parts(node: NodeClass) -> dict[str, str]:
+    from builder.matrix.targets import override_of
+
     parts = {
         "driver": node.driver,
         "firmware": node.firmware,
         "device": None if node.device_arch else node.device,
         "arch": node.device_arch,
         "machine": node.arch,
+        _OVERRIDE: override_of(node.env),
     }
     return {key: value for key, value in parts.items() if value is not None}
 
@@ -296,7 +312,7 @@ def _solve(
     from packaging.requirements import InvalidRequirement, Requirement
 
     from builder.errors import BadInput
-    from builder.matrix import solve
+    from builder.matrix import parse_question, solve
     from builder.names import parse_arch
     from builder.node import node_class as node_class_named
 
@@ -308,13 +324,15 @@ def _solve(
         except InvalidRequirement as error:
             raise BadInput(f"--want {text!r} is no requirement", why=str(error), fix="e.g. 'torch>=2.9'") from error
     loaded = _load(tables)
+    named = {key: value for key, value in (("python", python), ("toolkit", toolkit)) if value is not None}
+    asked = parse_question(named, loaded.backend(backend))
     solution = solve(
         loaded,
         backend=backend,
-        python=python,
+        python=asked.python,
         arch=machine,
         node_class=node_class_named(node_class, tables) if node_class else None,
-        toolkit=toolkit,
+        toolkit=asked.toolkit,
         want=wants,
         allow_unknown=allow_unknown,
     )
@@ -345,6 +363,7 @@ def _solve(
             }
             for refusal in solution.refused
         ],
+        "not_judged": list(solution.not_judged),
     }
     console.document(document, lambda: _solve_text(console, loaded.backend(backend), solution))
     return _EXIT[verdict]
@@ -370,8 +389,8 @@ def _refresh(
     """Compare a maker's source with its table, and take in what is new.
 
     GENERATOR is one of torch-cuda, torch-rocm, rocm-members, cann-images, neuron-sdk, torch-xla, jax-tpu,
-    torch-npu-wheels. Rows
-    the source no longer has stay: what was true of a release stays true. A source too short to be true is refused.
+    torch-npu-wheels. Rows the source no longer has stay: what was true of a release stays true. A source too short to
+    be true is refused.
     """
     import datetime as dt
 
@@ -433,4 +452,8 @@ def _solve_text(console: Console, backend: Backend, solution: Solution) -> str:
         lines.append(f"refused: {refusal.name} ({console.verdict(refusal.verdict)})")
         for rule in refusal.rules:
             lines.append(f"    {rule.rule}: {rule.why}" + (f"; fix: {rule.fix}" if rule.fix else ""))
+    if solution.not_judged:
+        lines.append(
+            f"not judged: {', '.join(solution.not_judged)} (no table of {backend.name} says what goes with it)"
+        )
     return "\n".join(lines)

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from builder.cli.console import Console, shared_options
-from builder.cli.registry_options import class_tag, class_tag_options, evidence_documents, now, print_refusal
+from builder.cli.registry_options import (
+    class_tag,
+    class_tag_document,
+    class_tag_options,
+    now,
+    print_class_tag,
+    print_refusal,
+)
 from builder.errors import Refused
 from builder.names import parse_ref
 
@@ -61,30 +68,12 @@ def command(
         )
     except Refused as error:
         missing = error.missing if isinstance(error, PromotionRefused) else ()
-        document: dict[str, Any] = {
-            "ref": tag.ref,
-            "digest": str(digest),
-            "tags": [],
-            "evidence": evidence_documents(listed_evidence(tag.repository, digest)),
-            "node_class": tag.name,
+        document = {
+            **class_tag_document(tag, digest, listed_evidence(tag.repository, digest)),
             "missing": [{"need": item.need, "why": item.why, "fix": item.fix} for item in missing],
         }
         return print_refusal(console, "promote", error, document)
     rests_on = (*done.evidence, done.record)
-    verdict = "promoted" if done.moved else "unchanged"
-    console.document(
-        {
-            "schema": "builder/promote/1",
-            "verdict": verdict,
-            "ref": tag.ref,
-            "digest": str(done.digest),
-            "tags": [tag.name],
-            "evidence": evidence_documents(
-                piece for piece in listed_evidence(tag.repository, digest) if piece.digest in rests_on
-            ),
-            "node_class": tag.name,
-            "previous": str(done.previous) if done.previous else None,
-        },
-        lambda: f"{verdict} {tag.ref}@{done.digest}\nbefore: {done.previous or 'nothing'}",
-    )
+    evidence = (piece for piece in listed_evidence(tag.repository, digest) if piece.digest in rests_on)
+    print_class_tag(console, "promote", tag, done, "promoted" if done.moved else "unchanged", evidence)
     return 0

@@ -17,13 +17,14 @@ from builder.names import Digest, LayoutRef, Reference, parse_ref
 
 if TYPE_CHECKING:
     from builder.registry.values import Repository
-    from builder.release.values import Draft, Evidence
+    from builder.release.values import Draft, Evidence, Promotion
 
 __all__ = [
     "ClassTag",
     "attach_drafts",
     "class_name",
     "class_tag",
+    "class_tag_document",
     "class_tag_options",
     "evidence_documents",
     "image_name",
@@ -32,6 +33,7 @@ __all__ = [
     "open_reference",
     "password_option",
     "plain_http_option",
+    "print_class_tag",
     "print_refusal",
     "repository_reference",
 ]
@@ -82,6 +84,33 @@ def class_tag(
         repository=open_reference(console, reference, plain_http=plain_http),
         expected=None if expect is None else Digest.parse(expect),
         image=image_name(reference),
+    )
+
+
+def class_tag_document(tag: ClassTag, digest: Digest | None, evidence: Iterable[Evidence]) -> dict[str, Any]:
+    """What every document about the tag of a node class says; `tags` is empty as long as nothing moved."""
+    return {
+        "ref": tag.ref,
+        "digest": str(digest) if digest else None,
+        "tags": [],
+        "evidence": evidence_documents(evidence),
+        "node_class": tag.name,
+    }
+
+
+def print_class_tag(
+    console: Console, command: str, tag: ClassTag, done: Promotion, verdict: str, evidence: Iterable[Evidence]
+) -> None:
+    """Tell that the tag of a node class names another image now, or still the same."""
+    console.document(
+        {
+            "schema": f"builder/{command}/1",
+            "verdict": verdict,
+            **class_tag_document(tag, done.digest, evidence),
+            "tags": [tag.name],
+            "previous": str(done.previous) if done.previous else None,
+        },
+        lambda: f"{verdict.replace('-', ' ')} {tag.ref}@{done.digest}\nbefore: {done.previous or 'nothing'}",
     )
 
 

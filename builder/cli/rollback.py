@@ -9,9 +9,10 @@ import click
 from builder.cli.console import Console, shared_options
 from builder.cli.registry_options import (
     class_tag,
+    class_tag_document,
     class_tag_options,
-    evidence_documents,
     now,
+    print_class_tag,
     print_refusal,
     repository_reference,
 )
@@ -36,26 +37,6 @@ def command(console: Console, /, repository: str, **options: Any) -> int:
     try:
         done = rollback(tag.repository, tag.name, when=now(), expected=tag.expected, name=tag.image)
     except Refused as error:
-        document: dict[str, Any] = {
-            "ref": tag.ref,
-            "digest": None,
-            "tags": [],
-            "evidence": [],
-            "node_class": tag.name,
-            "previous": None,
-        }
-        return print_refusal(console, "rollback", error, document)
-    console.document(
-        {
-            "schema": "builder/rollback/1",
-            "verdict": "rolled-back",
-            "ref": tag.ref,
-            "digest": str(done.digest),
-            "tags": [tag.name],
-            "evidence": evidence_documents(listed_evidence(tag.repository, done.digest)),
-            "node_class": tag.name,
-            "previous": str(done.previous),
-        },
-        lambda: f"rolled back {tag.ref}@{done.digest}\nbefore: {done.previous}",
-    )
+        return print_refusal(console, "rollback", error, {**class_tag_document(tag, None, ()), "previous": None})
+    print_class_tag(console, "rollback", tag, done, "rolled-back", listed_evidence(tag.repository, done.digest))
     return 0

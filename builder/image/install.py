@@ -494,7 +494,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _with_parents(target, f"{venv.site_packages}/.")
         files = [path for wheel in wheels for path in _install(folder / wheel["path"], wheel["file"], venv, target)]
         compiled = _compile_installed(files, venv, target) if options.compile_bytecode else (0, 0)
-    except (BadWheel, zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError) as error:
+    except (BadWheel, zipfile.BadZipFile, NotImplementedError, OSError, KeyError, TypeError, ValueError) as error:
         sys.stderr.write(f"install.py: {error}\n")
         return 1
     told = f", {compiled[0]} compiled, {compiled[1]} do not compile" if options.compile_bytecode else ""

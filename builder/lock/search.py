@@ -155,9 +155,10 @@ class Search:
         index = bound.pins.get(name) or pin_of(name, self.stack.indexes)
         if index is None:
             raise ValueError(f"{name} is not pinned")
+        no_index = self.request.settings.no_index
         try:
-            links = self.pages.project(index, name)
-            why = f"the index answers, but has no {name}"
+            links = () if no_index else self.pages.project(index, name)
+            why = "the settings say no-index" if no_index else f"the index answers, but has no {name}"
         except IndexUnreachable as error:
             links, why = (), error.why
         if links:
@@ -168,7 +169,8 @@ class Search:
         for location in self.request.settings.find_links:
             files = [link.file for link in self.pages.location(location)]
             if chosen := next((file for file in files if self._stands_in(file, name, lines)), None):
-                self.reporter.note(f"{index} is out of reach; {chosen} comes from {location} instead")
+                said = "is not asked" if no_index else "is out of reach"
+                self.reporter.note(f"{index} {said}; {chosen} comes from {location} instead")
                 return Pinned(location=location, flat=True)
         if self.request.offline:
             return Pinned(location=index)

@@ -112,7 +112,8 @@ class Uv:
         indexes: list[dict[str, Any]] = []
         sources: dict[str, Any] = {}
         locations: dict[str, str] = {}
-        for name, pinned in sorted(request.pinned.items()):
+        # Without indexes a pin is a find-links folder, where uv looks anyway; under --no-index it knows no other place.
+        for name, pinned in sorted(request.pinned.items()) if not request.settings.no_index else ():
             if pinned.location not in locations:
                 locations[pinned.location] = f"pin-{len(locations)}"
                 entry: dict[str, Any] = {"name": locations[pinned.location], "url": pinned.location, "explicit": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from builder.matrix.images import read_image
 from builder.matrix.load import Backend
@@ -11,8 +12,10 @@ from builder.matrix.products import device_row
 from builder.matrix.question import Question
 from builder.matrix.rules import RULES
 from builder.matrix.rules.forward import FORWARD
-from builder.matrix.rules.frameworks import set_toolkit, system_libc
+from builder.matrix.rules.frameworks import clash, set_toolkit, system_libc
 from builder.matrix.rules.limits import judge_limits, lift
+from builder.matrix.rules.members import release_toolkit
+from builder.matrix.rules.settings import unjudged_settings
 from builder.matrix.values import Explanation, RuleVerdict, worst
 
 __all__ = ["explain"]
@@ -33,7 +36,9 @@ def explain(backend: Backend, question: Question) -> Explanation:
     in `notes`; no rule at all means unknown.
     """
     question = with_image(backend, with_target(backend, question))
-    derived = set_toolkit(question, backend) if question.toolkit is None else None
+    derived = None
+    if question.toolkit is None:
+        derived = set_toolkit(question, backend) or release_toolkit(question, backend)
     with_toolkit = dataclasses.replace(question, toolkit=derived[0]) if derived is not None else question
     verdicts: list[RuleVerdict] = []
     needs: list[str] = []
@@ -48,18 +53,17 @@ def explain(backend: Backend, question: Question) -> Explanation:
         if verdict is not None:
             verdicts.append(verdict)
             if derived is not None and rule.toolkit_of_set:
-                notes.append(f"{rule.name}: {backend.spec.toolkit} {derived[0]} is that of the set {derived[1]}")
+                notes.append(f"{rule.name}: {backend.spec.toolkit} {derived[0]} is that of {derived[1]}")
             continue
         missing = [key for key in rule.keys if not asked.has(key)]
         if missing and len(missing) < len(rule.keys) and not rule.asked_only:
             needs.append(f"{rule.name} would need {' and '.join(_SPOKEN.get(key, key) for key in missing)}")
     libc = question.libc or system_libc(question.os, backend)
     limits = judge_limits(dataclasses.replace(with_toolkit, libc=libc), backend)
-    forward = [("driver-floor", one) for one in verdicts if one.rule == FORWARD and one.verdict == "supported"]
-    listed = [
-        ("framework-set", one) for one in verdicts if one.rule == "release-members" and one.verdict == "supported"
-    ]
-    verdicts = [*lift(verdicts, (*forward, *listed, *limits.lifted)), *limits.verdicts]
+    verdicts = [*lift(verdicts, (*_exceptions(verdicts, question, backend), *limits.lifted)), *limits.verdicts]
+    stray = unjudged_settings(question, backend, {verdict.rule for verdict in verdicts}, limits.read)
+    if stray is not None:
+        verdicts.append(stray)
     needs += [f"{name} would need {_SPOKEN.get(key, key)}" for name, key in limits.needs]
     read |= limits.read | {"os"}
     if "driver" in read:
@@ -67,7 +71,7 @@ def explain(backend: Backend, question: Question) -> Explanation:
     if question.packages:
         read.add("toolkit")
     if derived is not None and "toolkit" in limits.read and question.toolkit is None:
-        notes.append(f"{backend.spec.toolkit} {derived[0]} is that of the set {derived[1]}")
+        notes.append(f"{backend.spec.toolkit} {derived[0]} is that of {derived[1]}")
     notes += [f"no rule of backend {backend.name} reads {key}: it was not judged" for key in _unread(question, read)]
     return Explanation(
         verdict=worst(tuple(verdict.verdict for verdict in verdicts)),
@@ -75,6 +79,17 @@ def explain(backend: Backend, question: Question) -> Explanation:
         needs=tuple(dict.fromkeys(needs)),
         notes=(*dict.fromkeys(notes), *told(question, backend)),
     )
+
+
+def _exceptions(verdicts: list[RuleVerdict], question: Question, backend: Backend) -> Iterator[tuple[str, RuleVerdict]]:
+    """Rules whose answer another rule replaces: a newer user-mode driver in the image lifts the floor of the kernel
+    driver (or leaves it open); a release that lists packages stands above the builds of an index."""
+    refused = any(one.rule == "driver-floor" and one.verdict == "unsupported" for one in verdicts)
+    for one in verdicts:
+        if one.rule == FORWARD and (one.verdict == "supported" or (refused and one.verdict == "unknown")):
+            yield "driver-floor", one
+        elif one.rule == "release-members" and one.verdict == "supported" and clash(question, backend) is None:
+            yield "framework-set", one
 
 
 def _unread(question: Question, read: set[str]) -> list[str]:

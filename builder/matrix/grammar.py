@@ -29,7 +29,7 @@ KEYS = (
 )
 """Keys of a condition besides distribution names; `capability` is the number of an NVIDIA target (sm_89 is 8.9)."""
 
-NAMES = frozenset({"device", "target", "features", "machine", "os", "neff-target", "feature"})
+NAMES = frozenset({"device", "target", "features", "machine", "os", "neff-target", "feature", "image"})
 """Keys whose alternatives are names."""
 
 

@@ -18,7 +18,7 @@ from builder.matrix.systems import normalise_system, same_system
 from builder.matrix.tables import Row
 from builder.matrix.versions import within
 
-__all__ = ["Contents", "listed", "missing", "read_image"]
+__all__ = ["Contents", "listed", "missing", "read_image", "unread"]
 
 _FIELDS = MappingProxyType(
     {
@@ -63,10 +63,14 @@ class Contents:
 
 @lru_cache(maxsize=256)
 def read_image(backend: Backend, image: str) -> Contents | None:
-    """What an image holds; None when no form of the backend's tables fits its name. Its digest is not looked at."""
+    """What an image holds; None when no form of the backend's tables fits its name. Its digest is not looked at.
+
+    A name without the path before it (`cann:8.5.0-910b-…`) is taken for the form that ends so.
+    """
     bare = _HOST.sub("", image.partition("@")[0])
     for row in backend.rows("image"):
-        match = _pattern(row.text("form") or "").fullmatch(bare)
+        form = row.text("form") or ""
+        match = _pattern(form if "/" in bare else form.rpartition("/")[2]).fullmatch(bare)
         if match is None:
             continue
         found = {key.replace("_", "-"): value for key, value in match.groupdict().items()}
@@ -102,20 +106,37 @@ def _pattern(form: str) -> re.Pattern[str]:
     return re.compile("".join(out))
 
 
-def missing(contents: Contents) -> str | None:
-    """Why there is no such image, where the tables say for which releases and systems there are."""
+def missing(contents: Contents, machine: str | None = None) -> str | None:
+    """Why there is no such image, where the tables say for which releases, systems, chips and machines there are."""
     row = contents.row
+    if (absent := row.text("absent")) is not None:
+        return absent
     bounds = row.texts("toolkits")
     if contents.toolkit is not None and bounds and not any(within(contents.toolkit, bound) for bound in bounds):
         return f"tags of this form are of {' or '.join(bounds)}"
-    systems = row.texts("systems")
-    if contents.os is None or contents.toolkit is None or not systems:
+    for asked, column, joint in (
+        (contents.os, "systems", "images are on"),
+        (contents.chip, "chips", "images are for"),
+        (machine, "arches", "images are for"),
+    ):
+        cells = row.texts(column)
+        if asked is None or contents.toolkit is None or not cells:
+            continue
+        known = {name: bound for name, _, bound in (cell.partition(" ") for cell in cells)}
+        found = next((name for name in known if same_system(asked, name) or asked == name), None)
+        if found is None:
+            return f"{joint} {', '.join(known)}"
+        if known[found] and not within(contents.toolkit, known[found]):
+            return f"{found} images are of {known[found]}"
+    return None
+
+
+def unread(contents: Contents) -> str | None:
+    """Releases whose images nobody has looked at, when this is one: of others the form holds, of this it may."""
+    bounds = contents.row.texts("toolkits_read")
+    if contents.toolkit is None or not bounds or any(within(contents.toolkit, bound) for bound in bounds):
         return None
-    for system in systems:
-        name, _, bound = system.partition(" ")
-        if same_system(contents.os, name):
-            return None if not bound or within(contents.toolkit, bound) else f"{name} images are of {bound}"
-    return f"images are on {', '.join(system.partition(' ')[0] for system in systems)}"
+    return f"tags of {' and '.join(bounds)} were read"
 
 
 def listed(backend: Backend, contents: Contents) -> Row | None:
@@ -135,6 +156,7 @@ def _is_row(row: Row, contents: Contents) -> bool:
         and same_os
         and same_python
         and contents.chip in (None, chip)
+        and (row.flag("devel") or not contents.row.flag("devel"))
         and (framework is None or _same_framework(framework, contents))
     )
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from builder.matrix.companions import companion
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
 from builder.matrix.rules.devices import row_target
 from builder.matrix.rules.driver import device_driver, driver_floor, driver_window, require_toolkit
 from builder.matrix.rules.frameworks import python_fits
 from builder.matrix.rules.members import meet
+from builder.matrix.rules.runtime import hsa_override
 from builder.matrix.sets import describe, set_tables, toolkit_agrees
 from builder.matrix.tables import Row, Table
+from builder.matrix.targets import override_of
 from builder.matrix.values import NodeFacts, RuleVerdict
 from builder.matrix.versions import bound, is_exact, matches, sort_key
 from builder.matrix.wants import Wants, cell_for, meets
 
-__all__ = ["PYTHONS", "Goal", "check", "join", "toolkit_of"]
+__all__ = ["PYTHONS", "Goal", "Joined", "check", "join", "toolkit_of"]
 
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(30, 6, -1))
@@ -32,6 +36,9 @@ class Goal:
     arch: str
     node: NodeFacts | None
     target: str | None
+    """The node's own."""
+    code_target: str | None
+    """The target whose code it is given (`runs_as`)."""
     toolkit: str | None
     wants: Wants
     allow_unknown: bool
@@ -75,7 +82,13 @@ def _check_toolkit(goal: Goal, table: Table, row: Row) -> RuleVerdict | None:
     if title is None:
         return None
     if goal.toolkit is not None:
-        if toolkit_agrees(row, goal.toolkit) is not False:
+        agrees = toolkit_agrees(row, goal.toolkit)
+        pinned = any(one.operator == "==" for one in goal.wants.get(table.lead or "", ()))  # whoever names both decides
+        if agrees is None and not pinned and any(toolkit_agrees(other, goal.toolkit) for other in table.rows):
+            why = f"no source says whether {title} {goal.toolkit} goes with {describe(row)}, and one does of others"
+            fix = f"a set that is listed with {title} {goal.toolkit}, or --allow-unknown"
+            return RuleVerdict(rule="toolkit", verdict="unknown", why=why, source=row.source.text, fix=fix)
+        if agrees is not False:
             return None
         return RuleVerdict(
             rule="toolkit",
@@ -141,7 +154,13 @@ def _check_node(goal: Goal, row: Row) -> list[RuleVerdict | None]:
         return []
     toolkit = row.text("toolkit_release") or toolkit_of(goal, row)
     question = Question(
-        toolkit=toolkit, driver=node.driver, firmware=node.firmware, target=goal.target, machine=goal.arch
+        toolkit=toolkit,
+        driver=node.driver,
+        firmware=node.firmware,
+        target=goal.target,
+        machine=goal.arch,
+        settings={key: value for key, value in [("hsa-override-gfx-version", override_of(node.env))] if value},
+        override_of=node.name,
     )
     found: list[RuleVerdict | None] = []
     if "driver-floor" in goal.backend.kinds:
@@ -149,16 +168,30 @@ def _check_node(goal: Goal, row: Row) -> list[RuleVerdict | None]:
     if "driver-window" in goal.backend.kinds:
         found.append(driver_window(question, goal.backend))
     found.append(device_driver(question, goal.backend))
-    if goal.target is not None:
-        found.append(row_target(goal.backend, row, goal.target, goal.arch))
+    if goal.backend.spec.targets == "gfx":
+        found.append(hsa_override(question, goal.backend))
+    if goal.code_target is not None:
+        found.append(row_target(goal.backend, row, goal.code_target, goal.arch))
     return found
 
 
-def join(goal: Goal, row: Row) -> tuple[tuple[Row, ...], list[RuleVerdict]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Joined:
+    """What stands beside a row in a stack."""
+
+    rows: tuple[Row, ...]
+    companions: Mapping[str, tuple[str, RuleVerdict]]
+    """Packages that no set has: the cell, and what says that it goes with the rest."""
+    misses: tuple[RuleVerdict, ...]
+    """Of what is wanted, that which nothing fitting was found for."""
+
+
+def join(goal: Goal, row: Row) -> Joined:
     """For each package that is wanted and not in this row, the newest row of its own table (or of its plug-in:
-    vllm-ascend for vllm) that goes with this one; and what had none. A row that only names itself goes with nothing: it
-    says nothing of what it needs."""
+    vllm-ascend for vllm) that goes with this one, or the version that a table of releases or limits tells. A row that
+    only names itself goes with nothing: it says nothing of what it needs."""
     joined: list[Row] = []
+    companions: dict[str, tuple[str, RuleVerdict]] = {}
     misses: list[RuleVerdict] = []
     for name in goal.wants:
         if any(name in held.packages() for held in (row, *joined)):
@@ -171,6 +204,11 @@ def join(goal: Goal, row: Row) -> tuple[tuple[Row, ...], list[RuleVerdict]]:
             if name in one.packages()
         ]
         if not others:
+            cell, told = companion(goal.backend, _beside(goal, (row, *joined)), name, goal.wants[name])
+            if cell is None:
+                misses.append(told)
+            else:
+                companions[name] = (cell, told)
             continue
         asked = [(lead, one) for lead, one in others if meets(one.packages()[name], goal.wants[name])]
         fitting = [(lead, one) for lead, one in asked if _together(goal, (row, *joined), one)]
@@ -190,7 +228,19 @@ def join(goal: Goal, row: Row) -> tuple[tuple[Row, ...], list[RuleVerdict]]:
                 fix=f"the versions {nearest.text('set')} names, or an image for each",
             )
         )
-    return tuple(joined), misses
+    return Joined(rows=tuple(joined), companions=companions, misses=tuple(misses))
+
+
+def _beside(goal: Goal, rows: tuple[Row, ...]) -> Question:
+    """A stack so far, as a question."""
+    cells = {name: cell for row in rows for name, cell in row.packages().items() if is_exact(cell)}
+    return Question(
+        toolkit=rows[0].text("toolkit_release") or toolkit_of(goal, rows[0]),
+        target=goal.target,
+        machine=goal.arch,
+        python=goal.python,
+        packages=cells,
+    )
 
 
 def _together(goal: Goal, rows: tuple[Row, ...], other: Row) -> bool:

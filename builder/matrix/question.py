@@ -15,6 +15,7 @@ from builder.errors import BadInput, did_you_mean
 from builder.matrix.grammar import KEYS as CONDITION_KEYS
 from builder.matrix.load import Backend, siblings
 from builder.matrix.products import device_row
+from builder.matrix.require import parse_requirement
 from builder.matrix.systems import normalise_system
 from builder.matrix.targets import is_target, normalise_target
 from builder.matrix.versions import parse
@@ -34,6 +35,7 @@ KEYS = ("toolkit", "driver", "firmware", "device", "arch", "machine", "os", "ker
 """Keys of `matrix explain --set`, besides distribution names."""
 
 SETTINGS = (
+    "brand",
     "driver-compat-ids",
     "feature",
     "neff-target",
@@ -41,6 +43,7 @@ SETTINGS = (
     "hsa-override-gfx-version",
     "image",
     "neff-features",
+    "nvidia-disable-require",
     "nvidia-require-cuda",
     "plugin-pjrt-api",
     "runtime-compat-id",
@@ -60,14 +63,23 @@ _ALIASES = {
     "compute-capability": "arch",
     "cuda-arch": "arch",
     "gfx": "arch",
+    "gpu-driver": "driver",
     "glibc": "libc",
     "gpu": "device",
     "gpu-name": "device",
     "hdk": "driver",
+    "host-driver": "driver",
     "instance": "device",
     "instance-type": "device",
     "ipex": "intel-extension-for-pytorch",
+    "kernel-driver": "driver",
+    "kmd": "driver",
+    "kernel-version": "kernel",
     "npu": "device",
+    "nvidia-driver": "driver",
+    "nvidia-gpu-brand": "brand",
+    "nxd-inference": "neuronx-distributed-inference",
+    "nxd-training": "neuronx-distributed-training",
     "platform-machine": "machine",
     "product": "device",
     "pytorch": "torch",
@@ -119,6 +131,8 @@ class Question:
     """Distribution name to exact version."""
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Keys of `SETTINGS` to what was read."""
+    override_of: str | None = None
+    """Node class whose operator recorded the override of the settings as their own risk."""
 
     def has(self, key: str) -> bool:
         """Whether a part is known; `packages` asks for any, and an operating system tells its C library."""
@@ -170,6 +184,8 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
     words = tuple(word for word in (backend.spec.toolkit or "").lower().split() if word != "software")
     titles = {*words, "-".join(words)}
     for name, raw in settings.items():
+        if name[-1:] in tuple("<>~!"):
+            raise _no_range(f"{name}={raw}")
         key = _key(name, known, titles)
         value = raw.strip().removeprefix("=").strip()  # torch==2.9.0, as in a requirements file
         if not value:
@@ -177,6 +193,8 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
         if key not in KEYS:
             name = str(canonicalize_name(key))
             if name in SETTINGS:
+                if name == "nvidia-require-cuda":
+                    parse_requirement(value)  # an error of its form is one of the question
                 extra[name] = value
                 continue
             if name in _DRIVER_PACKAGES and "driver" not in settings:
@@ -184,9 +202,7 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
                 continue
             if name not in known and not _is_distribution(name, value, known, backend):
                 what = f"unknown key {key!r} for backend {backend.name}"
-                raise BadInput(
-                    what, why="neither a key nor a package of its tables", fix=did_you_mean(key, [*KEYS, *known])
-                )
+                raise BadInput(what, why="neither a key nor a package of its tables", fix=_meant(key, known))
             packages[name] = _version(name, value)
         elif key == "toolkit":
             parts[key] = _toolkit(value, backend)
@@ -208,6 +224,8 @@ def parse_question(settings: Mapping[str, str], backend: Backend) -> Question:
             parts[key] = normalise_system(value)
         elif key == "python":
             parts[key] = _python(value)
+        elif key == "kernel" and re.search(r"\d", value) is None:
+            raise BadInput(f"kernel={value}: not a version", fix="what uname -r prints, e.g. 6.8.0-45-generic")
         else:
             parts[key] = value
     if "microsoft" in parts.get("kernel", "").lower():
@@ -232,28 +250,50 @@ def _key(name: str, known: Collection[str], titles: Collection[str]) -> str:
         return name
     for word in (text, text.removesuffix("-version")):
         found = "toolkit" if word in titles else _ALIASES.get(word, word)
-        if found in KEYS or found in known:
+        if found in KEYS or found in SETTINGS or found in known:
             return found
     return name
 
 
+def _meant(key: str, known: Collection[str]) -> str:
+    """The names a slip of the pen comes near; without one the keys alone, for the packages are some hundred."""
+    close = get_close_matches(key, sorted({*KEYS, *SETTINGS, *known}), n=2, cutoff=0.6)
+    if close:
+        return did_you_mean(key, close)
+    return f"keys: {', '.join(KEYS)}, {', '.join(SETTINGS)}; or a distribution by its name"
+
+
+def _no_range(text: str) -> BadInput:
+    why = "one combination is judged, and a range is many"
+    return BadInput(
+        f"{text}: a range", why=why, fix="one exact version; matrix solve --want 'torch>=2.9' lists what is in a range"
+    )
+
+
 def _version(name: str, value: str) -> str:
+    if re.match(r"[<>~!=]|.*[,*]", value):
+        raise _no_range(f"{name}={value}")
     if parse(value) is None:
         raise BadInput(f"{name}={value}: not a version", fix=f"one exact version, e.g. {name}=2.13.0")
     return value
 
 
 def _toolkit(value: str, backend: Backend) -> str:
-    """`12.8`, `cu128`, `CUDA 12.8.1`, `rocm7.2` → the number."""
+    """`12.8`, `cu128`, `CUDA 12.8.1`, `CUDA 12.8 Update 1`, `V12.8.93` (nvcc), `rocm7.2`, `9.1.X` → the number."""
     if backend.spec.toolkit is None:
         packages = ", ".join(sorted(known_packages(backend)))
         raise BadInput(f"backend {backend.name} has no toolkit", fix=f"name a package instead: {packages}")
+    if re.match(r"[<>~!=]", value):
+        raise _no_range(f"toolkit={value}")
     if match := re.fullmatch(r"cu(\d\d)(\d+)", value, re.IGNORECASE):
         return f"{match[1]}.{match[2]}"
-    if match := re.search(r"\brelease (\d+(?:\.\d+)+)", value):
-        return match[1]  # the line of nvcc --version
+    if match := re.search(r"\brelease (\d+(?:\.\d+)+)", value) or re.fullmatch(r"V(\d+\.\d+)\.\d\d+", value):
+        return match[1]  # the line of nvcc --version, and the number of the compiler at its end
     bare = re.sub(r"^[A-Za-z ]+[-_ ]?(?=\d)", "", value)
-    if not re.match(r"\d", bare):
+    if match := re.fullmatch(r"(\d+\.\d+)(?:\.0)?[ -]?(?:GA|(?:update|u)[ -]?(\d))", bare, re.IGNORECASE):
+        return f"{match[1]}.{match[2] or 0}"
+    bare = re.sub(r"(?<=\d)(?:\.(?:x|\*))+$", "", bare, flags=re.IGNORECASE)
+    if not re.match(r"\d", bare) or parse(bare.partition("_")[0]) is None:
         raise BadInput(f"toolkit={value}: not a version", fix="a release of the toolkit, e.g. 12.8 or 12.8.1")
     return bare
 
@@ -262,8 +302,13 @@ def _driver(value: str) -> str:
     """The number in what a vendor's tool prints; an error message of the tool is said to be one.
 
     The first dotted number that is no part of a word: neither `x86_64` of the kernel module's banner nor the epoch of
-    a package version (`1:6.4.43483-…`) is the driver's.
+    a package version (`1:6.4.43483-…`) is the driver's. Windows prefixes NVIDIA's number and shifts its point:
+    `32.0.15.6094` of the device manager is 560.94.
     """
+    if windows := re.fullmatch(r"\d\d\.\d+\.1(\d)\.(\d\d)(\d\d)", value):
+        return f"{windows[1]}{windows[2]}.{windows[3]}"
+    if re.match(r"[<>~!=]", value) or re.fullmatch(r"[\d.]+\+", value):
+        raise _no_range(f"driver={value}")
     dotted = re.search(r"(?<![\w.])\d+(?:\.[0-9A-Za-z]+)+", value)
     match = dotted or re.search(r"\d+(?:\.[0-9A-Za-z]+)*", value)
     if "failed" in value.lower() or match is None:

@@ -2,7 +2,7 @@
 
 Source: NVIDIA/nvidia-container-toolkit@d34b3046, NVIDIA/libnvidia-container src/dsl.c@5823754b: a space divides
 alternatives, a comma joins conditions; properties are cuda (that of the host driver), driver, arch (compute capability)
-and brand. An unknown property is skipped by the Go code.
+and brand. An unknown property is skipped by the Go code and an invalid expression to the C code: the sources disagree.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from builder.errors import BadInput
 from builder.matrix.versions import parse
 
-__all__ = ["Term", "met", "parse_requirement"]
+__all__ = ["PROPERTIES", "Term", "met", "parse_requirement"]
 
-_PROPERTIES = ("cuda", "driver", "arch", "brand")
+PROPERTIES = ("cuda", "driver", "arch", "brand")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ def met(groups: tuple[tuple[Term, ...], ...], host: Mapping[str, str]) -> bool |
 
 
 def _group(group: tuple[Term, ...], host: Mapping[str, str]) -> bool | None:
-    answers = [_term(term, host) for term in group if term.property in _PROPERTIES]
+    answers = [_term(term, host) for term in group]
     if False in answers:
         return False
     return None if None in answers else True

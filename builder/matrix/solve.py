@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from builder.errors import BadInput
 from builder.matrix.bases import choose_base
-from builder.matrix.judge import PYTHONS, Goal, check, join, toolkit_of
+from builder.matrix.companions import companion_packages
+from builder.matrix.judge import PYTHONS, Goal, Joined, check, join, toolkit_of
 from builder.matrix.load import Backend, Tables
 from builder.matrix.products import device_row
 from builder.matrix.question import known_packages
 from builder.matrix.rules.frameworks import python_fits
 from builder.matrix.sets import set_tables, targets_of
 from builder.matrix.tables import Row, Table
-from builder.matrix.targets import normalise_target
+from builder.matrix.targets import normalise_target, runs_as
 from builder.matrix.values import (
     IndexPin,
     NodeFacts,
@@ -51,10 +53,13 @@ def solve(
     toolkit: str | None = None,
     want: Sequence[Requirement] = (),
     allow_unknown: bool = False,
+    companions: bool = True,
 ) -> Solution:
     """All coherent stacks, newest first, and the refused sets, nearest miss first.
 
-    `want` restricts the stacks to those whose packages satisfy it; names the tables do not know restrict nothing.
+    `want` restricts the stacks to those whose packages satisfy it; names the tables do not know restrict nothing, and
+    are told. `companions` are packages that only the lists of a release name (onnxruntime of a ROCm release): without
+    them those restrict nothing either, as in a lock, where a plain build beside the framework is the project's choice.
     `toolkit` asks for one release and stands in for a cell no source gives. What is unknown refuses a set unless
     `allow_unknown`. The node's architecture wins over `arch`. `BadInput` for a question that cannot be.
     """
@@ -67,21 +72,25 @@ def solve(
     if toolkit is not None and known.spec.toolkit is None:
         raise BadInput(f"backend {backend} has no toolkit", fix="leave the toolkit out")
     machine = node_class.arch if node_class is not None else arch
+    target = _node_target(known, node_class)
+    judged = known_packages(known) | (companion_packages(known) if companions else frozenset())
+    env = node_class.env if node_class is not None else ()
     goal = Goal(
         backend=known,
         python=python,
         arch=machine,
         node=node_class,
-        target=_node_target(known, node_class),
+        target=target,
+        code_target=None if target is None else runs_as(target, env, known.spec.targets),
         toolkit=toolkit,
-        wants=parse_wants(want, python=python, arch=machine, known=known_packages(known)),
+        wants=parse_wants(want, python=python, arch=machine, known=judged),
         allow_unknown=allow_unknown,
     )
     stacks: list[tuple[tuple[bool, bool], Stack]] = []
     refused: list[Refusal] = []
     for table, row in _candidates(goal):
-        joined, misses = join(goal, row)
-        verdicts = [*misses, *check(goal, table, row)]
+        joined = join(goal, row)
+        verdicts = [*joined.misses, *check(goal, table, row)]
         verdict = worst(("supported", *(found.verdict for found in verdicts)))
         if verdict == "supported" or (verdict == "unknown" and allow_unknown):
             # What a source vouches for goes before what was let pass, however new that is.
@@ -91,14 +100,19 @@ def solve(
             against = tuple(found for found in verdicts if found.verdict != "supported")
             refused.append(Refusal(name=row.text("set") or "", verdict=verdict, rules=against))
     stacks.sort(key=lambda item: item[0])
-    return Solution(stacks=tuple(stack for _, stack in stacks), refused=_nearest(refused, answered=bool(stacks)))
+    return Solution(
+        stacks=tuple(stack for _, stack in stacks),
+        refused=_nearest(refused, asked={"want"} if toolkit is None else {"want", "toolkit"}, answered=bool(stacks)),
+        not_judged=tuple(sorted({str(canonicalize_name(one.name)) for one in want} - judged)),
+    )
 
 
-def _nearest(refused: list[Refusal], *, answered: bool) -> tuple[Refusal, ...]:
+def _nearest(refused: list[Refusal], *, asked: set[str], answered: bool) -> tuple[Refusal, ...]:
     """The nearest misses first: what was asked for before what was not, what is merely unknown before what is known
     to fail, few rules against before many; newest first among equals.
 
-    Once there is an answer, sets nobody asked for are not worth telling.
+    `asked` are the rules that say what was asked for. Once there is an answer, sets nobody asked for are not worth
+    telling.
     """
     order: tuple[Verdict, ...] = ("supported", "unknown", "unsupported")
 
@@ -106,7 +120,7 @@ def _nearest(refused: list[Refusal], *, answered: bool) -> tuple[Refusal, ...]:
         return {rule.rule for rule in refusal.rules}
 
     telling = [one for one in refused if not (answered and against(one) & {"want", "framework-machine"})]
-    telling.sort(key=lambda one: ("want" in against(one), order.index(one.verdict), len(one.rules)))
+    telling.sort(key=lambda one: (bool(against(one) & asked), order.index(one.verdict), len(one.rules)))
     return tuple(telling[:_NEAREST])
 
 
@@ -141,12 +155,12 @@ def _newness(table: Table, row: Row) -> tuple[object, ...]:
     return (lead, torch, row.flag("default"), -_STATUS.get(row.text("status"), 1), toolkit)
 
 
-def _stack(goal: Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleVerdict, ...]) -> Stack:
+def _stack(goal: Goal, row: Row, joined: Joined, verdicts: tuple[RuleVerdict, ...]) -> Stack:
     backend = goal.backend
     spec = backend.spec
     cells, variant = _cells(goal, row, joined)
     toolkit = toolkit_of(goal, row)
-    python = goal.python or _newest_python(row, joined)
+    python = goal.python or _newest_python(row, joined.rows)
     base, base_reason = choose_base(
         backend, toolkit=toolkit, python=python, target=goal.target, packages=row.packages()
     )
@@ -155,9 +169,13 @@ def _stack(goal: Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleVe
     why = [Reason(cell=name, why=of_set, source=row.source.text) for name in row.packages()]
     why += [
         Reason(cell=name, why=f"goes with it: {other.text('set')}", source=other.source.text)
-        for other in joined
+        for other in joined.rows
         for name in other.packages()
         if name not in row.packages()
+    ]
+    why += [
+        Reason(cell=name, why=f"goes with it: {told.why}", source=told.source)
+        for name, (_, told) in joined.companions.items()
     ]
     if spec.toolkit is not None:
         why.append(_toolkit_reason(goal, row, toolkit))
@@ -183,7 +201,7 @@ def _stack(goal: Goal, row: Row, joined: tuple[Row, ...], verdicts: tuple[RuleVe
     )
 
 
-def _cells(goal: Goal, row: Row, joined: tuple[Row, ...]) -> tuple[dict[str, str], str | None]:
+def _cells(goal: Goal, row: Row, joined: Joined) -> tuple[dict[str, str], str | None]:
     """Package to version cell, labels applied; and the index variant when a label is asked for that only it has."""
     cells: dict[str, str] = {}
     variant = row.text("variant")
@@ -194,9 +212,9 @@ def _cells(goal: Goal, row: Row, joined: tuple[Row, ...]) -> tuple[dict[str, str
         if bounds is not None and variant is None and needs_label(cell, bounds, label):
             cell, variant = f"{cell}+{label}", label
         cells[name] = cell
-    for other in joined:
+    for other in joined.rows:
         cells |= {name: cell for name, cell in other.packages().items() if name not in cells}
-    return cells, variant
+    return cells | {name: cell for name, (cell, _) in joined.companions.items()}, variant
 
 
 def _newest_python(row: Row, joined: tuple[Row, ...]) -> str:

@@ -200,6 +200,8 @@ class Solution:
 
     stacks: tuple[Stack, ...]
     refused: tuple[Refusal, ...]
+    not_judged: tuple[str, ...] = ()
+    """Packages that were asked for and no table of stacks knows: they restricted nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,3 +246,7 @@ class NodeFacts(Protocol):
     @property
     def firmware(self) -> str | None:
         """Firmware version."""
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        """`NAME=VALUE` of every container on it, which no image holds."""

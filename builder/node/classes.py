@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,6 +35,26 @@ def _of_file(path: Path) -> list[NodeClass]:
     return [_of_row(row) for row in table.rows]
 
 
+_LOADER = re.compile(r"LD_|PATH$|PYTHON")
+"""Variables that change which files are loaded: a proof reads those of the image."""
+
+
+def _env(row: Row) -> tuple[str, ...]:
+    """The environment of a class; `BadInput` for what is no variable, or would make a proof worthless."""
+    items = row.texts("env") or ()
+    for item in items:
+        name, equals, _ = item.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise BadInput(f"env {item!r} of node class {row.text('name')}", why="not of the form NAME=VALUE")
+        if _LOADER.match(name):
+            raise BadInput(
+                f"env {item!r} of node class {row.text('name')}",
+                why=f"{name} decides which files a program loads, and a proof reads that from the image",
+                fix="set it in the image: env of builder.toml",
+            )
+    return items
+
+
 def _of_row(row: Row) -> NodeClass:
     arch = next(arch for arch in ARCHES if arch == row.text("arch"))
     return NodeClass(
@@ -52,6 +73,7 @@ def _of_row(row: Row) -> NodeClass:
         cpu_level=row.text("cpu_level"),
         runtime=row.text("runtime"),
         cdi=row.texts("cdi") or (),
+        env=_env(row),
         source=row.source.text,
     )
 
@@ -108,6 +130,7 @@ def class_file_text(node: NodeClass, *, checked: str) -> str:
         "cpu_level": node.cpu_level,
         "runtime": node.runtime,
         "cdi": node.cdi or None,
+        "env": node.env or None,
     }
     known = {key: value for key, value in values.items() if value is not None}
     columns = ", ".join(f'"{key}"' for key in known)

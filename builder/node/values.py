@@ -37,5 +37,13 @@ class NodeClass:
     """Container runtime, e.g. "docker 20.10.24"."""
     cdi: tuple[str, ...] = ()
     """Qualified CDI names of its devices (vendor.com/class=name), for builds that need them."""
+    env: tuple[str, ...] = ()
+    """What its operator sets in every container on it, as `NAME=VALUE`, and no image may hold: today the override of
+    an AMD device's target. Recorded here, so that it is set for this class alone."""
     source: str = ""
     """Where the row comes from: a document, or "probe"."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """`env` by name."""
+        return dict(item.split("=", 1) for item in self.env)

@@ -47,6 +47,7 @@ from builder.release.tags import refuse_class_tag, version_tag
 from builder.release.values import Draft
 from builder.smoke.runners import open_runner
 from builder.smoke.values import SmokeReport
+from builder.store import Store
 from builder.wheels.fetch import fetch, sound_wheels
 from builder.wheels.settings import read_index_settings
 
@@ -145,7 +146,7 @@ def build(project: Project, backend: str, *, options: BuildOptions, work: Work) 
     tags: tuple[str, ...] = ()
     if options.publish and not refused:
         place = bench if destination is workbench else _open(destination, options, work)
-        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image, options.engine)
+        drafts = _evidence(project, lock, wheelhouse, audit, proofs, smoke, image, options.engine, work.store)
         image = record.step(
             "publish",
             partial(_publish, image, bench, place, destination, tag, drafts, options, work),
@@ -417,8 +418,9 @@ def _evidence(
     smoke: SmokeReport | None,
     image: BuiltImage,
     engine: EngineName,
+    store: Store,
 ) -> tuple[Draft, ...]:
-    licences = read_licences(wheelhouse.files)
+    licences = read_licences(lock.packages, wheelhouse.files, store)
     drafts = [
         sbom_draft(lock, image=image.digest, name=project.name, version=project.version, licences=licences),
         provenance_draft(

@@ -144,6 +144,7 @@ def solve_project(project: Project, backend: str, *, node_class: NodeClass | Non
             toolkit=options.toolkit,
             want=want,
             allow_unknown=allow_unknown,
+            companions=False,
         )
         if solution.stacks:
             return solution.stacks[0]

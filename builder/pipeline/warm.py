@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from builder import resources
 from builder.cache import EngineCache, engine_key
 from builder.cache.folders import EngineFolder, load_folders
 from builder.cache.image import choose_kind, compiler_of, image_properties
-from builder.cache.warm import WarmReport, Warmup, warm
+from builder.cache.warm import TARGET, WarmReport, Warmup, warm
 from builder.errors import BadInput
 from builder.image.labels import read_labels
 from builder.matrix import load_backend
@@ -33,6 +33,8 @@ class Warmed:
     """None when this machine is not of the class: nothing was run."""
     not_run: str = ""
     """Why nothing was run."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What a program must find in its environment to use the engines; the folder is the one of the warm-up."""
 
 
 def warm_image(
@@ -94,7 +96,7 @@ def warm_image(
             model=None if "model" in properties else model or image.digest,
             properties={**told, **properties},
             node=wanted,
-            environment={**image.env, **environment},
+            environment={**image.env, **folders[chosen.name].env, **wanted.environment, **environment},
         )
         with work.store.scratch("warm-") as scratch:
             work.reporter.note(f"two passes of {' '.join(facts.warmup.command)}")
@@ -104,7 +106,7 @@ def warm_image(
                     command=facts.warmup.command,
                     timeout=timeout or facts.warmup.timeout,
                     workers=workers,
-                    env=environment,
+                    env={**wanted.environment, **environment},
                 ),
                 folders[chosen.name],
                 key,
@@ -112,4 +114,10 @@ def warm_image(
                 scratch=scratch,
                 replace=replace,
             )
-    return Warmed(kind=chosen.name, node_class=wanted.name, report=report)
+    folder = folders[chosen.name]
+    return Warmed(
+        kind=chosen.name,
+        node_class=wanted.name,
+        report=report,
+        environment={folder.variable: TARGET, **folder.env, **environment},
+    )

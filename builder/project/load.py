@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from builder import resources
 from builder.errors import BadInput, did_you_mean, raise_faults
-from builder.names import ARCHES, Arch
+from builder.names import ARCHES, GFX_OVERRIDE, Arch
 from builder.project.exceptions import AuditException, parse_exceptions
 from builder.project.requirements import check_requirement, read_requirements
 from builder.project.table import Faults, Table, parse_toml
@@ -122,7 +122,7 @@ def _image(table: Table, root: Path) -> ImageOptions:
         command=table.texts("command"),
         user=table.text("user", check=_check_user) or "10001:10001",
         workdir=table.text("workdir", check=_check_absolute) or "/app",
-        env=table.strings("env"),
+        env=_variables(table),
         labels=table.strings("labels"),
         ports=tuple(port if "/" in port else f"{port}/tcp" for port in table.texts("ports", check=_check_port)),
         copy=tuple(rule for item in table.items("copy") if (rule := _copy_rule(table, item, root))),
@@ -136,6 +136,18 @@ def _image(table: Table, root: Path) -> ImageOptions:
         )
     table.finish()
     return image
+
+
+def _variables(table: Table) -> dict[str, str]:
+    """The environment of the image, without what is for a node class alone to set."""
+    env = table.strings("env")
+    if GFX_OVERRIDE in env:
+        table.fault(
+            "env",
+            f"{GFX_OVERRIDE} is not set in an image: it would make every node take its device for another",
+            f'record it on the one node class that needs it: env = ["{GFX_OVERRIDE}={env[GFX_OVERRIDE]}"] in its file',
+        )
+    return env
 
 
 def _copy_rule(table: Table, item: object, root: Path) -> CopyRule | None:
@@ -190,7 +202,7 @@ def _backends(table: Table) -> dict[str, BackendOptions]:
             overrides=options.texts("overrides", check=check_requirement),
             toolkit=options.text("toolkit"),
             base=options.text("base"),
-            env=options.strings("env"),
+            env=_variables(options),
             node_classes=options.texts("node-classes"),
             python=options.text("python", check=_check_python),
             exclude=options.texts("exclude"),

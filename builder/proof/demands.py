@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from builder.matrix.explain import explain
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
-from builder.matrix.rules.driver import reported_toolkit
-from builder.matrix.targets import covers, normalise_target
-from builder.matrix.values import RuleVerdict
+from builder.matrix.targets import covers, normalise_target, runs_as
+from builder.node.require import requirement_met, requirement_of
 from builder.node.values import NodeClass
 from builder.proof.objects import ElfObject
 from builder.proof.values import Answer, CpuNeed, DeviceCoverage, DriverNeed, Weight, worst_answer
@@ -69,7 +68,8 @@ def device_coverage(
     scheme = backend.spec.targets
     if scheme not in ("sm", "gfx"):
         return ()
-    device = normalise_target(node.device_arch, scheme) if node.device_arch else None
+    own = normalise_target(node.device_arch, scheme) if node.device_arch else None
+    device = own and runs_as(own, node.env, scheme)
     found = []
     for path, item in sorted(objects):
         code, ptx = (item.device.sm, item.device.ptx) if scheme == "sm" else (item.device.gfx, ())
@@ -77,6 +77,8 @@ def device_coverage(
             continue
         weight, excuse = weight_of(path)
         by, answer, why = _covered(code, ptx, device, scheme == "sm")
+        if device != own:
+            why += f"; the device is {own}, its node class overrides that at its operator's risk"
         if answer != "proven" and code and not ptx and all(target[-1] in "af" for target in code) and scheme == "sm":
             weight, excuse = "optional", "it holds only variants for single architectures, chosen by the code itself"
         if answer != "proven" and excuse:
@@ -121,7 +123,10 @@ def driver_need(
     target = normalise_target(node.device_arch, backend.spec.targets) if node.device_arch else None
     question = Question(toolkit=toolkit, driver=driver, firmware=node.firmware, target=target, machine=node.arch)
     rules = [rule for rule in explain(backend, question).rules if rule.rule in _DRIVER_RULES]
-    rules.extend(_required_by_runtime(backend, driver, env))
+    # Checked by the container runtime, and stricter than minor-version compatibility (FR-05).
+    asked = requirement_of(env)
+    if asked and (answered := requirement_met(asked, node)) is not None:
+        rules.append(answered)
     answers: dict[str, Answer] = {"supported": "proven", "unsupported": "refused", "unknown": "unknown"}
     if not rules:
         why = f"no rule of the matrix speaks of {name} {toolkit} and driver {driver}"
@@ -135,43 +140,3 @@ def driver_need(
         driver=driver,
         rules=tuple(rules),
     )
-
-
-def _required_by_runtime(backend: Backend, driver: str, env: Mapping[str, str]) -> Iterator[RuleVerdict]:
-    """NVIDIA_REQUIRE_CUDA `cuda>=X.Y`: checked by the container runtime, and stricter than minor-version compatibility.
-
-    Source: NVIDIA Container Toolkit documentation, "Constraints". Alternatives are separated by blanks, parts of one
-    by commas; only an expression that is a single `cuda>=` is judged, others are left to the node.
-    """
-    text = env.get("NVIDIA_REQUIRE_CUDA", "").strip()
-    match = re.fullmatch(r"cuda>=(\d+)\.(\d+)", text)
-    if match is None or env.get("NVIDIA_DISABLE_REQUIRE"):
-        return
-    wanted = (int(match[1]), int(match[2]))
-    reported = reported_toolkit(backend, driver)
-    offered = tuple(int(part) for part in reported.split(".")[:2]) if reported else None
-    source = "NVIDIA Container Toolkit documentation, Constraints; matrices/cuda/driver-branch.toml"
-    if offered is None:
-        yield RuleVerdict(
-            rule="require-cuda",
-            verdict="unknown",
-            why=f"the tables do not say which CUDA driver {driver} offers; the image asks for {text}",
-            source=source,
-            fix="name a driver of a known branch",
-        )
-    elif offered >= wanted:
-        why = f"the image asks the container runtime for {text}; driver {driver} offers CUDA {_dotted(offered)}"
-        yield RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
-    else:
-        yield RuleVerdict(
-            rule="require-cuda",
-            verdict="unsupported",
-            why=f"the image asks the container runtime for {text}, driver {driver} offers CUDA {_dotted(offered)}; "
-            "minor-version compatibility does not lift this check",
-            source=source,
-            fix=f"a driver that offers CUDA {_dotted(wanted)}, or the image for CUDA {_dotted(offered)}",
-        )
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)

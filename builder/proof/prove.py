@@ -10,7 +10,7 @@ from builder.errors import CannotTell, Refused
 from builder.events import Reporter
 from builder.image.labels import BACKEND, TOOLKIT
 from builder.matrix.load import Backend, load_backend
-from builder.names import Digest
+from builder.names import GFX_OVERRIDE, Digest
 from builder.node.values import NodeClass
 from builder.proof.demands import cpu_needs, device_coverage, driver_need, level_number
 from builder.proof.dists import Distributions
@@ -89,8 +89,10 @@ def prove_image(
     toolkit, where = _toolkit(node.backend, config, linker.dists)
     driver = driver_need(backend, node, toolkit=toolkit, toolkit_source=where, env=config.env)
     doubts = tuple(_doubts(root, rules, link, allow))
+    forced = tuple(_forced(config, node))
     reasons = (
         *_reasons(link, doubts),
+        *forced,
         *(f"{need.object} {need.why}" for need in cpu if need.answer != "proven"),
         *(f"{code.object}: {code.why}" for code in devices if code.answer != "proven"),
         *((driver.why,) if driver.answer != "proven" else ()),
@@ -101,6 +103,7 @@ def prove_image(
         *(need.answer for need in cpu),
         *(code.answer for code in devices),
         *(("unknown",) if doubts else ()),
+        *(("refused",) if forced else ()),
         driver.answer,
     )
     release = glibc_version(root, rules.machine)
@@ -138,6 +141,16 @@ def _same_kind(config: ImageConfig, node: NodeClass) -> None:
             f"the image is for {config.architecture or 'an architecture it does not name'}",
             why="only amd64 and arm64 are known here",
             fix="build it with its architecture in the configuration",
+        )
+
+
+def _forced(config: ImageConfig, node: NodeClass) -> Iterator[str]:
+    """The image makes every node take its device for another, which only the operator of one class may do."""
+    text = config.env.get(GFX_OVERRIDE)
+    if text is not None and node.backend == "rocm":
+        yield (
+            f"the image sets {GFX_OVERRIDE}={text} for whatever device it meets: take it out of the image, and "
+            f'record it on the class whose operator takes the risk (env = ["{GFX_OVERRIDE}={text}"])'
         )
 
 

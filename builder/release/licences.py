@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from packaging.metadata import RawMetadata
-from packaging.utils import parse_wheel_filename
 
+from builder.lock.values import LockedPackage
 from builder.release.values import Licence
+from builder.store import Store
 from builder.wheels.archive import WheelArchive
 
 __all__ = ["read_licences", "wheel_licence"]
@@ -17,14 +18,26 @@ _LONGEST_NAME = 100
 """Characters. Older wheels put the whole licence text into the License field; then only its first line names it."""
 
 
-def read_licences(files: Mapping[str, Path]) -> dict[str, Licence]:
-    """Normalised distribution name to licence, from wheel file names and paths; wheels that state none are left out."""
+_KIND = "licence-1"
+"""What the store calls what `wheel_licence` found; raised when the same metadata is read in another way."""
+
+
+def read_licences(packages: Iterable[LockedPackage], files: Mapping[str, Path], store: Store) -> dict[str, Licence]:
+    """Normalised distribution name to licence, from the locked wheels; those that state none are left out.
+
+    `files` maps wheel file names to paths. A wheel is opened once in the life of a store.
+    """
     found = {}
-    for filename, path in sorted(files.items()):
-        with WheelArchive.open(path, filename=filename) as wheel:
-            licence = wheel_licence(wheel.metadata())
-        if licence is not None:
-            found[str(parse_wheel_filename(filename)[0])] = licence
+    for package in packages:
+        kept = store.derived(_KIND, str(package.sha256))
+        if kept is None:
+            with WheelArchive.open(files[package.file], filename=package.file) as wheel:
+                licence = wheel_licence(wheel.metadata()) or Licence()
+            kept = {"expression": licence.expression, "names": licence.names}
+            store.put_derived(_KIND, str(package.sha256), kept)
+        licence = Licence(expression=kept["expression"], names=tuple(kept["names"]))
+        if licence != Licence():
+            found[package.name] = licence
     return found
 
 

@@ -52,10 +52,10 @@ def run_smoke(
     """Run every check that the image's labels call for.
 
     With a `node_class`, the first check is whether this machine, as `machine` describes it, is of that class; without
-    that no result here would be evidence for it. `checks` is the folder of check programs and tables, `started` the
-    time in UTC ISO 8601, `timeout` an upper bound in seconds for each check. `backend` and `lock`, when given, must be
-    what the image says of itself (`BadInput`). `CannotTell` or `OutsideFailed` when the runner cannot work here; a
-    check that fails or cannot run is a result.
+    that no result here would be evidence for it. Every program gets the environment of the class. `checks` is the
+    folder of check programs and tables, `started` the time in UTC ISO 8601, `timeout` an upper bound in seconds for
+    each check. `backend` and `lock`, when given, must be what the image says of itself (`BadInput`). `CannotTell` or
+    `OutsideFailed` when the runner cannot work here; a check that fails or cannot run is a result.
     """
     facts = read_labels(image.labels, image=image.name)
     _same("backend", backend, facts.backend, image)
@@ -70,7 +70,9 @@ def run_smoke(
             if reason:
                 result = CheckResult(name=check.name, verdict="not-run", seconds=0.0, measures={}, detail=reason)
             else:
-                result = _run_one(container, check, results, checks, timeout)
+                result = _run_one(
+                    container, check, results, checks, timeout, node_class.environment if node_class else {}
+                )
             reporter.note(f"{result.verdict:8} {result.name} ({result.seconds:.1f} s)")
             results.append(result)
     return SmokeReport(
@@ -114,14 +116,19 @@ def _node_check(wanted: NodeClass, machine: NodeClass | None) -> CheckResult:
 
 
 def _run_one(
-    container: Container, check: PlannedCheck, before: list[CheckResult], checks: Path, timeout: float | None
+    container: Container,
+    check: PlannedCheck,
+    before: list[CheckResult],
+    checks: Path,
+    timeout: float | None,
+    env: Mapping[str, str],
 ) -> CheckResult:
     limit = min(check.timeout, timeout) if timeout is not None else check.timeout
     if check.program is None:
-        return judge_command(check.name, container.run(Command(argv=check.command, timeout=limit)))
+        return judge_command(check.name, container.run(Command(argv=check.command, timeout=limit, env=env)))
     options = {**check.options, "results": {result.name: result.verdict for result in before}}
     argv = (f"{VENV}/bin/python", "-B", f"{CHECKS_TARGET}/run.py", check.name, check.program, json.dumps(options))
-    done = container.run(Command(argv=argv, timeout=limit, binds=(Bind(source=checks, target=CHECKS_TARGET),)))
+    done = container.run(Command(argv=argv, timeout=limit, env=env, binds=(Bind(source=checks, target=CHECKS_TARGET),)))
     return judge_check(check.name, done)
 
 

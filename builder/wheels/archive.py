@@ -30,10 +30,12 @@ from builder.inflate import InflateError
 from builder.wheels.directory import LOCAL, MAX_RATIO, plain_members
 from builder.wheels.values import Member
 
-__all__ = ["DEFLATED", "STORED", "Member", "UnsafeWheel", "WheelArchive"]
+__all__ = ["DEFLATED", "STORED", "ZSTD", "Member", "UnsafeWheel", "WheelArchive"]
 
 STORED = zipfile.ZIP_STORED
 DEFLATED = zipfile.ZIP_DEFLATED
+ZSTD = 93
+"""Zstandard (APPNOTE 4.4.5), which the standard library knows from Python 3.14 on."""
 
 _CHUNK = 1 << 18
 """Bytes that are inflated at once: they stay in the processor's cache while they are looked at."""
@@ -218,6 +220,8 @@ class WheelArchive:
                         piece = b"" if inflater.eof else inflater.decompress(b"", chunk)
                 if not inflater.eof or inflater.unused_data:
                     raise _unended()
+            elif member.method == ZSTD:
+                yield from _zstd(data, chunk)
             else:
                 yield from self._inflate_slowly(member, chunk)
         except _DAMAGE as error:
@@ -242,6 +246,17 @@ class WheelArchive:
 def _unended() -> Exception:
     """Copied as it is, such a stream would swallow or leave bytes between two members of a layer."""
     return InflateError("the deflate stream does not end where the member ends")
+
+
+def _zstd(data: memoryview, chunk: int) -> Iterator[bytes]:
+    import zstandard
+
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        try:
+            while piece := reader.read(chunk):
+                yield piece
+        except zstandard.ZstdError as error:
+            raise InflateError(str(error)) from error
 
 
 def _normalized(name: str) -> str:

@@ -79,7 +79,7 @@ def read_index_settings(environ: Mapping[str, str]) -> IndexSettings:
     strategy = uv.get("strategy", ["first-index" if extra_from_uv else "unsafe-best-match"])[0]
     index = (uv.get("index") or pip.get("index-url") or [PYPI])[0]
     links = uv.get("find-links") or pip.get("find-links", [])
-    return IndexSettings(
+    settings = IndexSettings(
         index_url=index.rstrip("/"),
         extra_index_urls=tuple(url.rstrip("/") for url in (uv.get("extra") or pip.get("extra-index-url", []))),
         find_links=tuple(_location(link) for link in links),
@@ -90,6 +90,27 @@ def read_index_settings(environ: Mapping[str, str]) -> IndexSettings:
         client_cert=next(iter(pip.get("client-cert", [])), None),
         origins=(*uv_origins, *pip_origins),
     )
+    _check_indexes(settings)
+    return settings
+
+
+def _check_indexes(settings: IndexSettings) -> None:
+    """`BadInput` for an index that is neither a URL nor a folder here: nothing could ever come from there."""
+    for url in settings.indexes:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https"):
+            usable = bool(parts.netloc)
+        elif parts.scheme == "file":
+            usable = bool(parts.path)
+        else:
+            usable = not parts.scheme and Path(url).is_dir()
+        if usable:
+            continue
+        raise BadInput(
+            f"{without_credentials(url)!r} is no package index",
+            why=f"it is neither a URL nor a folder that exists; set by {', '.join(settings.origins)}",
+            fix="a URL such as https://pypi.org/simple",
+        )
 
 
 def _truth(words: list[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 
@@ -190,3 +191,14 @@ def test_a_foreign_or_damaged_document_is_named(change: dict[str, object], what:
     )
     with pytest.raises(BadInput, match=what):
         Entry.from_json({**entry.to_json(), **change}, "here")
+
+
+def test_an_overridden_device_is_keyed_by_what_compilers_see() -> None:
+    """An engine made under the override holds code of the other target: a class without it must not be given that."""
+    plain = NodeClass(name="n", backend="rocm", arch="x86_64", device_arch="gfx1103")
+    taken = dataclasses.replace(plain, env=("HSA_OVERRIDE_GFX_VERSION=11.0.0",))
+    kind = engine_kind("triton-amd")
+    found = {node.env: engine_key(kind, node=node).factors for node in (plain, taken)}
+    differs = {name for name, value in found[plain.env].items() if found[taken.env][name] != value}
+    assert {found[plain.env][name] for name in differs} == {"gfx1103"}
+    assert {found[taken.env][name] for name in differs} == {"gfx1100"}

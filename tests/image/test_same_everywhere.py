@@ -189,9 +189,9 @@ def test_a_build_that_is_killed_anywhere_leaves_nothing_half_done(
     assert process.exitcode == 0
     check_layout(out)
     killed = 0
-    for number in range(1, 9):
+    for number in range(1, 12):
         process, out, own = started(number)
-        process.join(whole * number / 9)
+        process.join(whole * number / 12)
         process.kill()
         process.join()
         killed += process.exitcode != 0

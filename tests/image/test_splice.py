@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import io
 import struct
-import subprocess
-import sys
 import tarfile
 import zipfile
 import zlib
@@ -23,8 +21,8 @@ from builder.image.values import Layer
 from builder.names import Digest
 from builder.store import NoRoom, Store
 from builder.wheels.archive import UnsafeWheel
-from tests.image.test_install import REAL, run_program
-from tests.image.wheels import File, build_wheel
+from tests.image.test_install import run_program
+from tests.image.wheels import File, build_wheel, zstd_member
 
 VENV = Venv(root="/opt/venv", python="3.11")
 NOISE = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(10_000))
@@ -36,8 +34,8 @@ def wheel_file(path: Path) -> WheelFile:
     )
 
 
-def splice(paths: Sequence[Path], store: Store) -> Layer:
-    return wheel_layer([wheel_file(path) for path in paths], VENV, store, title="test")
+def splice(paths: Sequence[Path], store: Store, venv: Venv = VENV) -> Layer:
+    return wheel_layer([wheel_file(path) for path in paths], venv, store, title="test")
 
 
 def unpacked(layer: Layer, root: Path) -> Path:
@@ -97,6 +95,16 @@ def test_a_spliced_layer_is_the_tree_that_the_program_installs(tmp_path: Path, s
     skeleton = listing(unpacked(skeleton_layer(VENV, "/usr/bin/python3.11", store), tmp_path / "skeleton") / "opt/venv")
     assert ours | skeleton == listing(run_program(tmp_path, [wheel]))
     assert len(ours) > len(FILES)
+
+
+def test_zstd_members_are_written_as_stored_blocks(tmp_path: Path, store: Store) -> None:
+    """No standard library before 3.14 reads them, so only this engine can install such a wheel."""
+    wheel = build_wheel(tmp_path, files={"demo/zstd.bin": File(NOISE, method=zipfile.ZIP_STORED)}, record=False)
+    zstd_member(wheel, NOISE)
+    layer = splice([wheel], store)
+    check_digests(layer)
+    root = unpacked(layer, tmp_path / "layer")
+    assert (root / "opt/venv/lib/python3.11/site-packages/demo/zstd.bin").read_bytes() == NOISE
 
 
 def test_zip64_members_are_spliced(tmp_path: Path, store: Store) -> None:
@@ -265,20 +273,3 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, full_disk: Path
     with pytest.raises(NoRoom, match="disk full"):
         splice([wheel], small)
     assert [path for path in small.root.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.network
-def test_real_wheels_are_spliced_into_what_the_program_installs(tmp_path: Path, store: Store) -> None:
-    wheels = tmp_path / "wheels"
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-    subprocess.run([*pip, "download", "--no-deps", "--only-binary=:all:", "-d", str(wheels), *REAL], check=True)
-    files = sorted(wheels.iterdir())
-    root = tmp_path / "layers"
-    for group in (files[::2], files[1::2]):
-        layer = splice(group, store)
-        check_digests(layer)
-        unpacked(layer, root)
-    unpacked(skeleton_layer(VENV, "/usr/bin/python3.11", store), root)
-    installed = run_program(tmp_path, files)
-    assert listing(root / "opt/venv") == listing(installed)
-    assert len(listing(installed)) > 1000

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import io
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import zstandard
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,11 @@ def build_wheel(
     if entry_points:
         members[f"{info}/entry_points.txt"] = File(entry_points.encode())
     if record:
-        rows = [f"{path},sha256={_hash(item.data)},{len(item.data)}" for path, item in members.items()]
-        members[f"{info}/RECORD"] = File("\n".join([*rows, f"{info}/RECORD,,", ""]).encode())
+        rows = io.StringIO()
+        table = csv.writer(rows, lineterminator="\n")
+        table.writerows([path, f"sha256={_hash(item.data)}", len(item.data)] for path, item in members.items())
+        table.writerow([f"{info}/RECORD", "", ""])
+        members[f"{info}/RECORD"] = File(rows.getvalue().encode())
     path = folder / f"{name}-{version}-{tag}.whl"
     sink: io.RawIOBase = _Pipe(path) if streamed else io.FileIO(path, "w")
     with sink, zipfile.ZipFile(sink, "w") as archive:
@@ -52,6 +60,23 @@ def build_wheel(
             entry.external_attr = 0 if item.mode is None else (0o100000 | item.mode) << 16
             archive.writestr(entry, item.data)
     return path
+
+
+def zstd_member(wheel: Path, content: bytes) -> None:
+    """Rewrite a wheel whose first member is `content`, stored, so that it is compressed by zstd (APPNOTE 4.4.5)."""
+    packed = zstandard.compress(content)
+    with zipfile.ZipFile(wheel) as archive:
+        members = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for info, data in members:
+            archive.writestr(info, packed if data == content else data)
+    raw = bytearray(wheel.read_bytes())
+    for header, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        start = raw.index(header)
+        struct.pack_into("<H", raw, start + at, 93)
+        struct.pack_into("<L", raw, start + at + 6, zlib.crc32(content))
+        struct.pack_into("<L", raw, start + at + 14, len(content))
+    wheel.write_bytes(raw)
 
 
 def _hash(data: bytes) -> str:

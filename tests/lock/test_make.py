@@ -223,16 +223,18 @@ def test_a_family_member_known_to_the_default_index_too_is_taken_from_the_pin(
     assert versions(lock)["torchvision"] == "0.24.0+xpu"
 
 
+@pytest.mark.parametrize("no_index", [False, True])
 def test_a_find_links_folder_stands_in_for_a_pin_out_of_reach(
-    locker: Locker, default: Index, vendor: Index, tmp_path: Path
+    locker: Locker, default: Index, vendor: Index, tmp_path: Path, no_index: bool
 ) -> None:
     torch_world(tmp_path, default, vendor)
     folder = tmp_path / "links"
     wheel = make_wheel(folder, "torch", "2.13.0+cpu", requires=["filelock"])
     make_wheel(folder, "torch", "2.12.0+cpu")
+    make_wheel(folder, "filelock", "1.0")
     pin = IndexPin(index="http://127.0.0.1:9/cpu", packages=("torch",))
     cpu = stack("cpu", "torch==2.13.0+cpu", pins=(pin,))
-    lock = locker.with_settings(find_links=(str(folder),)).lock(cpu, "torch")
+    lock = locker.with_settings(find_links=(str(folder),), no_index=no_index).lock(cpu, "torch")
     torch = next(package for package in lock.packages if package.name == "torch")
     assert (torch.version, torch.index, unquote(torch.url)) == ("2.13.0+cpu", folder.as_uri(), f"file://{wheel}")
     assert (torch.sha256, torch.size) == (Digest.of_file(wheel), wheel.stat().st_size)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from builder import resources
+from builder.node.classes import class_file_text
 from tests.conftest import RunBuilder
+from tests.matrix.test_field_reports import RADEON_780M
 from tests.schemas import document, error
 
 
@@ -84,6 +86,22 @@ def test_explain_with_a_node_class(run_builder: RunBuilder) -> None:
     assert "framework-target" in {rule["rule"] for rule in found["rules"]}
 
 
+def test_fr_09_the_override_of_a_class_is_a_warning_and_anybody_elses_a_refusal(
+    run_builder: RunBuilder, tmp_path: Path
+) -> None:
+    path = tmp_path / "radeon-780m.toml"
+    path.write_text(class_file_text(RADEON_780M, checked="2026-11-30"), encoding="utf-8")
+    asked = ("matrix", "explain", "--backend", "rocm", "--set", "torch=2.9.1+rocm6.4", "--json")
+    result = run_builder(*asked, "--node-class", str(path))
+    rules = {rule["rule"]: rule for rule in document(result, "matrix-explain")["rules"]}
+    assert (result.returncode, rules["hsa-override"]["verdict"]) == (4, "unknown")
+    assert rules["hsa-override"]["why"].startswith("warning: node class radeon-780m runs code for gfx1100")
+    assert rules["framework-target"]["verdict"] == "supported"
+    other = ("--set", "HSA_OVERRIDE_GFX_VERSION=11.0.1")
+    assert run_builder(*asked, "--node-class", str(path), *other).returncode == 1
+    assert run_builder(*asked, "--set", "arch=gfx1103", "--set", "HSA_OVERRIDE_GFX_VERSION=11.0.0").returncode == 1
+
+
 def test_explain_reads_well(run_builder: RunBuilder) -> None:
     result = run_builder("matrix", "explain", "--backend", "cuda", "--set", "toolkit=13.0", "--set", "driver=575.57.08")
     lines = result.stdout.splitlines()
@@ -123,6 +141,8 @@ def test_solve_in_words(run_builder: RunBuilder) -> None:
         (("--backend", "cudda"), "unknown backend 'cudda'"),
         (("--backend", "cuda", "--want", "torch=>2"), "is no requirement"),
         (("--backend", "cuda", "--arch", "amd64"), "unknown architecture 'amd64'"),
+        (("--backend", "cuda", "--python", "banana"), "python=banana: not a Python version"),
+        (("--backend", "cuda", "--toolkit", "banana"), "toolkit=banana: not a version"),
         (("--backend", "cuda", "--node-class", "h10"), "unknown node class 'h10'"),
         (("--backend", "cuda", "--node-class", "mi300x"), "is of backend rocm, not cuda"),
     ],

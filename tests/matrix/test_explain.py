@@ -32,7 +32,8 @@ CASES: list[tuple[str, dict[str, str], Verdict, str]] = [
     ("cuda", {"toolkit": "11.8", "driver": "450.80.02"}, "supported", "driver-floor"),
     ("cuda", {"toolkit": "11.8", "driver": "450.51.06"}, "unsupported", "driver-floor"),
     ("cuda", {"toolkit": "cu128", "driver": "R575"}, "supported", "driver-floor"),
-    ("cuda", {"toolkit": "13.0", "driver": "R580"}, "unknown", "driver-floor"),
+    ("cuda", {"toolkit": "13.0", "driver": "R580"}, "supported", "driver-floor"),
+    ("cuda", {"toolkit": "11.8", "driver": "R450"}, "unknown", "driver-floor"),
     ("cuda", {"toolkit": "19.0", "driver": "580.65.06"}, "unknown", "driver-floor"),
     # Device targets of toolkits: dropped and not yet there.
     ("cuda", {"toolkit": "13.0", "device": "V100"}, "unsupported", "toolkit-target"),
@@ -249,3 +250,49 @@ def test_a_driver_of_no_linux_branch_is_told(driver: str, said: str) -> None:
     notes = ask("cuda", toolkit="12.8", driver=driver).notes
     assert any(note.startswith(f"driver {driver} is ") and said in note for note in notes), notes
     assert not any("Linux branches" in note for note in ask("cuda", toolkit="12.8", driver="570.124.06").notes)
+
+
+def test_the_brand_of_a_board_decides_a_requirement() -> None:
+    text = "cuda>=13.0 brand=tesla,driver>=535,driver<536"
+    node = {"nvidia_require_cuda": text, "driver": "535.183.06"}
+    assert ask("cuda", **node, brand="Tesla").verdict == "supported"
+    assert ask("cuda", **node, brand="GeForce").verdict == "unsupported"
+    unknown = ask("cuda", **node, device="NVIDIA H100 80GB HBM3")
+    assert unknown.verdict == "unknown"
+    (told,) = [one for one in unknown.rules if one.rule == "require-cuda"]
+    assert "its brand" in told.why
+    assert told.fix.startswith("give brand=")
+
+
+def test_a_requirement_that_lists_every_brand_but_geforce_lets_a_data_centre_board_in() -> None:
+    brands = [
+        "unknown",
+        "grid",
+        "tesla",
+        "nvidia",
+        "quadro",
+        "quadrortx",
+        "nvidiartx",
+        "vapps",
+        "vpc",
+        "vcs",
+        "vws",
+        "cloudgaming",
+    ]
+    text = " ".join(["cuda>=13.0", *(f"brand={brand},driver>=535,driver<536" for brand in brands)])
+    node = {"nvidia_require_cuda": text, "driver": "535.183.06"}
+    assert ask("cuda", **node, device="NVIDIA H100 80GB HBM3").verdict == "supported"
+    assert ask("cuda", **node, device="GeForce RTX 4090").verdict == "unsupported"
+
+
+def test_what_was_read_and_no_rule_reads_is_not_passed_over() -> None:
+    answer = ask("cuda", torch="2.9.1", feature="time travel")
+    assert answer.verdict == "unknown"
+    (told,) = [one for one in answer.rules if one.rule == "setting-known"]
+    assert "feature time travel" in told.why
+
+
+def test_a_release_that_lists_two_packages_does_not_make_them_a_pair() -> None:
+    answer = ask("neuron", toolkit="2.28.1", torch_neuronx="2.7.0.2.12.22436", torch="2.8.0")
+    assert answer.verdict == "unsupported"
+    assert "torch-neuronx 2.7.0.2.12.22436 goes with torch 2.7.0" in answer.rules[0].why

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from packaging.requirements import Requirement
 
@@ -84,6 +86,46 @@ def test_fr_09_an_override_is_never_support() -> None:
     other = rule(ask("rocm", torch="2.9.1+rocm6.4", arch="gfx1103", HSA_OVERRIDE_GFX_VERSION="11.0.0"), "hsa-override")
     assert other.verdict == "unsupported"
     assert "for one node class at the operator's risk and recorded there, never inside an image" in other.why
+
+
+RADEON_780M = NodeClass(
+    name="radeon-780m",
+    backend="rocm",
+    arch="x86_64",
+    device="Radeon 780M",
+    device_arch="gfx1103",
+    env=("HSA_OVERRIDE_GFX_VERSION=11.0.0",),
+)
+
+
+def test_fr_09_an_operator_may_take_the_risk_for_one_class() -> None:
+    tables = load_tables()
+    want = (Requirement("torch==2.9.1+rocm6.4"),)
+    refused = solve(tables, backend="rocm", node_class=dataclasses.replace(RADEON_780M, env=()), want=want)
+    assert not refused.stacks
+    (asked,) = [one for one in refused.refused if one.name == "torch-2.9.1-rocm6.4"]
+    assert {(one.rule, one.verdict) for one in asked.rules} == {("framework-target", "unsupported")}
+
+    taken = solve(tables, backend="rocm", node_class=RADEON_780M, want=want)
+    (asked,) = [one for one in taken.refused if one.name == "torch-2.9.1-rocm6.4"]
+    (found,) = asked.rules
+    assert (found.rule, found.verdict) == ("hsa-override", "unknown")
+    assert found.why.startswith("warning: node class radeon-780m runs code for gfx1100 on gfx1103")
+    (stack,) = solve(tables, backend="rocm", node_class=RADEON_780M, want=want, allow_unknown=True).stacks
+    assert stack.unknown == (found.why,)  # recorded in the lock and the labels; the image itself sets nothing
+    assert "HSA_OVERRIDE_GFX_VERSION" not in stack.runtime.env
+
+
+@pytest.mark.parametrize(
+    ("override", "rules"), [("11.0.3", {"framework-target", "hsa-override"}), ("9.4.0", {"framework-target"})]
+)
+def test_fr_09_an_override_that_helps_nothing_stays_refused(override: str, rules: set[str]) -> None:
+    node = dataclasses.replace(RADEON_780M, env=(f"HSA_OVERRIDE_GFX_VERSION={override}",))
+    want = (Requirement("torch==2.9.1+rocm6.4"),)
+    found = solve(load_tables(), backend="rocm", node_class=node, want=want, allow_unknown=True)
+    assert not found.stacks
+    (asked,) = [one for one in found.refused if one.name == "torch-2.9.1-rocm6.4"]
+    assert {one.rule for one in asked.rules if one.verdict == "unsupported"} == rules
 
 
 def test_fr_10_amd_parts_are_never_read_as_sm_tags() -> None:

@@ -36,6 +36,8 @@ def rule(answer: Explanation, name: str = "image") -> RuleVerdict:
          {"torch": "2.9.1"}),
         ("rocm", "rocm/dev-almalinux-8:7.1-complete", "7.1", "almalinux 8", None, {}),
         ("neuron", NEURON, "2.31.1", "ubuntu 24.04", "3.12", {"torch": "2.9.0"}),
+        ("neuron", NEURON.rpartition("/")[2], "2.31.1", "ubuntu 24.04", "3.12", {"torch": "2.9.0"}),
+        ("npu", CANN.rpartition("/")[2], "9.0.0", "ubuntu 22.04", "3.11", {}),
         ("hpu", GAUDI, "1.22.0", "ubuntu 22.04", None, {"torch": "2.7.1"}),
     ],
 )  # fmt: skip
@@ -112,3 +114,29 @@ def test_fr_05_of_an_image_by_its_name(device: str, driver: str, verdict: str) -
     asked = rule(ask("cuda", image=CUDA, driver=driver, device=device), "require-cuda")
     assert asked.verdict == verdict
     assert "asks NVIDIA_REQUIRE_CUDA=cuda>=12.8" in asked.why
+
+
+@pytest.mark.parametrize(
+    ("backend", "image", "machine", "why"),
+    [
+        ("cuda", "nvidia/cuda:latest", "x86_64", "no tag is called latest"),
+        ("cuda", "nvidia/cuda:12.6.3-base-ubi8", "ppc64le", "ppc64le images are of <12.5"),
+        ("npu", "ascend/cann:8.5.0-310b-ubuntu22.04-py3.11", "aarch64", "images are for 310p, 910b, a3, 910, 950"),
+        ("npu", "ascend/cann:8.5.0-950-ubuntu22.04-py3.11", "aarch64", "950 images are of >=9.0.0"),
+    ],
+)
+def test_an_image_that_nobody_makes_is_refused(backend: str, image: str, machine: str, why: str) -> None:
+    found = rule(ask(backend, image=image, machine=machine))
+    assert found.verdict == "unsupported"
+    assert why in found.why
+
+
+def test_a_release_whose_images_nobody_read_is_unknown() -> None:
+    found = rule(ask("cuda", image="nvidia/cuda:13.5.0-base-ubuntu24.04"))
+    assert found.verdict == "unknown"
+    assert "tags of <13.4 were read" in found.why
+
+
+def test_a_development_image_is_not_there_because_the_plain_one_is() -> None:
+    assert rule(ask("npu", image="ascend/cann:9.0.1-910b-ubuntu22.04-py3.11-devel")).verdict == "supported"
+    assert rule(ask("npu", image="ascend/cann:8.5.0-910b-ubuntu22.04-py3.11-devel")).verdict == "unknown"

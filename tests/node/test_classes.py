@@ -157,6 +157,32 @@ def test_a_class_file_that_is_none(tmp_path: Path, text: str, message: str) -> N
         node_class(str(tmp_path / "other.toml"))
 
 
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("HSA_OVERRIDE_GFX_VERSION", "not of the form NAME=VALUE"),
+        ("1A=x", "not of the form NAME=VALUE"),
+        ("LD_PRELOAD=/opt/lib.so", "decides which files a program loads"),
+        ("PATH=/opt/bin", "decides which files a program loads"),
+        ("PYTHONPATH=/opt", "decides which files a program loads"),
+    ],
+)
+def test_an_environment_a_class_cannot_have(tmp_path: Path, item: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    good = NodeClass(
+        name="mine", backend="rocm", arch="x86_64", env=("HSA_OVERRIDE_GFX_VERSION=11.0.0",), source="by hand"
+    )
+    text = class_file_text(good, checked="2026-11-30")
+    path.write_text(text, encoding="utf-8")
+    assert node_class(str(path)) == good
+    assert good.environment == {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}
+    other = tmp_path / "other.toml"
+    other.write_text(text.replace(good.env[0], item), encoding="utf-8")
+    with pytest.raises(BadInput) as caught:
+        node_class(str(other))
+    assert re.search(message, caught.value.why)
+
+
 def test_labels_are_those_the_vendors_put_on_nodes() -> None:
     node = describe("cuda", HOST, NvidiaFacts(driver="580.65.06", gpus=(H100,) * 8), {})
     assert labels(node) == {
@@ -199,3 +225,7 @@ def test_every_label_value_is_legal() -> None:
         for value in labels(node).values():
             assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value), (node.name, value)
     assert label_value("x" * 62 + " (y)") == "x" * 62
+
+
+def test_names_alone_are_those_of_the_classes() -> None:
+    assert resources.node_class_names() == {node.name for node in load_node_classes()}

@@ -67,10 +67,17 @@ def test_what_the_first_pass_compiles_the_second_only_reads(
     code, found = warm(run_builder, tmp_path)
     assert (code, found["verdict"], found["kind"], found["why"]) == (0, "warmed", "inductor", "")
     assert (found["first"]["compiled"], found["first"]["read"]) == (1, 0)
-    assert (found["second"]["compiled"], found["second"]["read"]) == (0, 1)
+    assert (found["second"]["compiled"], found["second"]["read"], found["second"]["elsewhere"]) == (0, 1, 0)
+    assert found["environment"] == {
+        "TORCHINDUCTOR_CACHE_DIR": "/run/builder/engines",
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",
+    }
     factors = {one["name"]: one["value"] for one in found["entry"]["factors"]}
     assert factors["model"] == str(made.digest) == found["digest"]
     assert (factors["torch"], factors["device"], factors["toolkit"]) == ("2.13.0+cpu", "cpu", "none")
+    assert factors["TORCHINDUCTOR_VEC_ISA_OK"] == "1", "what the warm-up sets decides what upstream looks for"
     assert kept(tmp_path) == [found["key"]]
     assert not list((tmp_path / "store" / "tmp").iterdir())
 
@@ -94,9 +101,26 @@ def test_the_text_tells_both_passes(run_builder: RunBuilder, make_image: MakeIma
             "the second pass still compiled: 1 file (",
         ),
         ("if folder.exists(): sys.exit()", "read nothing from the folder"),
+        (
+            "import tempfile\npathlib.Path(tempfile.gettempdir(), 'headers.h.gch').write_bytes(b'compiled header')",
+            "the second pass still compiled, outside the folder: headers.h.gch",
+        ),
+        (
+            (
+                "import tempfile\npart = pathlib.Path(tempfile.gettempdir(), 'ccAb3dEf.s')\n"
+                "part.write_text('ret')\npart.unlink()"
+            ),
+            "the second pass still compiled, outside the folder: ccAb3dEf.s",
+        ),
         ("sys.exit()", "the warmup left nothing in the folder that TORCHINDUCTOR_CACHE_DIR names"),
     ],
-    ids=["a key that changes", "a cache that is not used", "nothing compiled"],
+    ids=[
+        "a key that changes",
+        "a cache that is not used",
+        "a header beside the cache",
+        "a compiler at work",
+        "nothing compiled",
+    ],
 )
 def test_an_engine_whose_use_is_not_proven_is_not_kept(
     run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path, extra: str, why: str
@@ -134,6 +158,17 @@ def test_a_warmup_that_fails_is_no_answer_about_engines(
     found = error(done, 1)
     assert found["what"] == "the warmup failed in the first pass"
     assert "no model here" in found["why"]
+
+
+def test_what_is_set_by_hand_wins_and_is_in_the_key(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path
+) -> None:
+    image(make_image, COMPILES.format(extra="assert os.environ['TORCHINDUCTOR_VEC_ISA_OK'] == '0'"))
+    code, found = warm(run_builder, tmp_path, "--env-var", "TORCHINDUCTOR_VEC_ISA_OK=0")
+    assert (code, found["environment"]["TORCHINDUCTOR_VEC_ISA_OK"]) == (0, "0")
+    assert {"name": "TORCHINDUCTOR_VEC_ISA_OK", "value": "0"}.items() <= next(
+        one for one in found["entry"]["factors"] if one["name"] == "TORCHINDUCTOR_VEC_ISA_OK"
+    ).items()
 
 
 def test_the_folder_can_be_told_under_another_name(

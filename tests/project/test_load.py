@@ -212,3 +212,10 @@ def test_find_project_says_what_it_looked_for(tmp_path: Path) -> None:
         find_project(tmp_path)
     with pytest.raises(BadInput, match="no such project"):
         find_project(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("table", ["image.env", "backend.rocm.env"])
+def test_fr_09_an_image_never_makes_a_device_another(tmp_path: Path, table: str) -> None:
+    (fault,) = faults(tmp_path, MINIMAL + f'[{table}]\nHSA_OVERRIDE_GFX_VERSION = "11.0.0"\n')
+    assert "HSA_OVERRIDE_GFX_VERSION is not set in an image" in fault
+    assert 'record it on the one node class that needs it: env = ["HSA_OVERRIDE_GFX_VERSION=11.0.0"]' in fault

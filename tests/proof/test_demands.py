@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Mapping
 
@@ -145,6 +146,20 @@ def test_rocm_targets() -> None:
     assert answers == {"gfx90a": "proven", "gfx1103": "proven", "gfx942": "refused"}
 
 
+def test_an_override_of_the_class_is_in_the_proof() -> None:
+    rocm = load_backend("rocm")
+    code = shared(gfx=("gfx1030", "gfx1100"))
+    plain = node(backend="rocm", device_arch="gfx1103")
+    (found,) = device_coverage(code, plain, rocm, required)
+    assert found.answer == "refused"
+    taken = dataclasses.replace(plain, env=("HSA_OVERRIDE_GFX_VERSION=11.0.0",))
+    (found,) = device_coverage(code, taken, rocm, required)
+    assert (found.answer, found.by) == ("proven", ("gfx1100",))
+    assert found.why == "gfx1100; the device is gfx1103, its node class overrides that at its operator's risk"
+    useless = dataclasses.replace(plain, env=("HSA_OVERRIDE_GFX_VERSION=11.0.3",))
+    assert device_coverage(code, useless, rocm, required)[0].answer == "refused"
+
+
 def driver(version: str | None, toolkit: str | None = "12.8", env: Mapping[str, str] | None = None) -> DriverNeed:
     facts = {} if version is None else {"driver": version}
     return driver_need(load_backend("cuda"), node(**facts), toolkit=toolkit, toolkit_source="label", env=env or {})
@@ -173,6 +188,22 @@ def test_fr_05_the_container_runtime_is_stricter_than_the_driver() -> None:
     (rule,) = [rule for rule in found.rules if rule.rule == "require-cuda"]
     assert "offers CUDA 12.4" in rule.why
     assert driver("570.124.06", env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.8"}).answer == "proven"
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("cuda>=12.8 driver>=550,driver<551", "proven"),  # an alternative holds
+        ("cuda>=12.8 driver>=535,driver<536", "refused"),
+        ("cuda>=12.8 brand=tesla,driver>=550,driver<551", "unknown"),  # the class does not say its brand
+        ("cuda => 12.8", "unknown"),  # nobody can read that
+    ],
+)
+def test_whole_expressions_are_judged(asked: str, answer: str) -> None:
+    found = driver("550.144.03", env={"NVIDIA_REQUIRE_CUDA": asked})
+    assert found.answer == answer
+    assert any(rule.rule == "require-cuda" and asked in rule.why for rule in found.rules)
+    assert driver("550.144.03", env={"NVIDIA_REQUIRE_CUDA": asked, "NVIDIA_DISABLE_REQUIRE": "1"}).answer == "proven"
 
 
 def test_a_backend_without_a_driver() -> None:

@@ -158,6 +158,16 @@ def test_environment_that_is_added(app: Tree, run_builder: RunBuilder, tmp_path:
     assert error(run_builder(*arguments, "--env", "LD_LIBRARY_PATH", "--json"), 2)["fix"] == "write NAME=VALUE"
 
 
+def test_fr_09_an_override_in_the_image_is_refused(app: Tree, run_builder: RunBuilder, tmp_path: Path) -> None:
+    node = class_file(tmp_path, backend="rocm", device_arch="gfx1100")
+    result = run_builder(
+        "prove", image(app, tmp_path / "l", env={"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}), "--node-class", node, "--json"
+    )
+    assert result.returncode == 1
+    (reason,) = [text for text in json.loads(result.stdout)["reasons"] if "HSA_OVERRIDE" in text]
+    assert "for whatever device it meets: take it out of the image" in reason
+
+
 def test_fr_07_a_driver_library_in_the_image(app: Tree, run_builder: RunBuilder, tmp_path: Path) -> None:
     app.library("/usr/local/cuda/compat/libcuda.so.1")
     app.module("pkg/_core", needs=["libcuda.so.1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import signal
 import subprocess
@@ -199,6 +200,101 @@ def test_a_full_registry_keeps_what_it_got_and_the_next_push_sends_the_rest(
     total = sum(len(data) for data in little_registry.blobs.values())
     assert kept > 0
     assert done.sent_bytes == total - kept
+
+
+def many_blobs(repository: Repository, text: str) -> Manifest:
+    """An image of 24 MB in twelve blobs, with two things attached: long enough to be killed in the middle."""
+    blobs = tuple(random_bytes(2_000_000, f"{text}{number}") for number in range(12))
+    made = image(repository, text=text, tag="1.0", extra=blobs)
+    for number in range(2):
+        repository.put_manifest(referrer(made, repository, artifact_type="a/b", body=f"{text} {number}".encode()))
+    return made
+
+
+def push_all(layout: Path, reference: RegistryRef, digest: Digest) -> int:
+    """Publish, in a process of its own or here; the bytes that had to be sent."""
+    target = Remote.open(reference, environ={}, reporter=SILENT)
+    try:
+        done = publish(source=Layout(layout), digest=digest, target=target, tag="1.0", reporter=SILENT)
+        return done.sent_bytes
+    finally:
+        target.close()
+
+
+def pull_all(layout: Path, reference: RegistryRef, digest: Digest) -> int:
+    """Copy into a layout and tag it there; the bytes that had to be fetched."""
+    source, target = Remote.open(reference, environ={}, reporter=SILENT), Layout(layout)
+    try:
+        done = copy(source, target, digest, reporter=SILENT)
+        target.move_tag("1.0", digest, expected=found.digest if (found := target.resolve("1.0")) else None)
+        return done.sent_bytes
+    finally:
+        source.close()
+
+
+def check_all(repository: Repository) -> bool:
+    """Whatever a tag of the repository names is whole; whether there is one."""
+    found = repository.manifest("1.0")
+    if found is None:
+        return False
+    for blob in pointed_blobs(found):
+        assert sum(map(len, repository.read_blob(blob.digest))) == blob.size  # read_blob verifies
+    return True
+
+
+KILLS = 10
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_transfers_killed_at_many_moments_leave_nothing_half_done_and_go_on(
+    registry_host: str, repository_name: str, tmp_path: Path, way: str
+) -> None:
+    """SIGKILL at ten moments, spread by chance over the time that one takes, on the real registry."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    chance = random.Random(SEED)  # noqa: S311 - the same moments each time
+    source = Layout(tmp_path / "source")
+    made = many_blobs(source, repository_name)
+    size = sum(blob.size for blob in pointed_blobs(made))
+    whole = RegistryRef(registry_host, f"{repository_name}/whole")
+    push_all(source.path, whole, made.digest)
+
+    def started(number: int) -> tuple[multiprocessing.process.BaseProcess, tuple[Path, RegistryRef, Digest]]:
+        if way == "push":
+            asked = source.path, RegistryRef(registry_host, f"{repository_name}/{number}"), made.digest
+        else:
+            asked = tmp_path / f"out-{number}", whole, made.digest
+        process = context.Process(target=push_all if way == "push" else pull_all, args=asked)
+        process.start()
+        return process, asked
+
+    process, _ = started(0)
+    begun = time.monotonic()
+    process.join()
+    takes = time.monotonic() - begun
+    assert process.exitcode == 0
+    killed, resumed = 0, 0
+    for number in range(1, KILLS + 1):
+        process, asked = started(number)
+        process.join(takes * chance.random() ** 1.5)  # more of them while blobs are sent, before all is looked at again
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        layout, reference, _ = asked
+        remote = Remote.open(reference, environ={}, reporter=SILENT)
+        reached: Repository = remote if way == "push" else Layout(layout)
+        check_all(reached)
+        for path in layout.glob("blobs/sha256/[0-9a-f]*"):
+            assert Digest.of_file(path).hex == path.name
+        sent = (push_all if way == "push" else pull_all)(*asked)
+        resumed += 0 < sent < size
+        assert check_all(reached)
+        attached = {entry.digest for entry in reached.referrers(made.digest)}
+        assert attached == {entry.digest for entry in source.referrers(made.digest)}
+        remote.close()
+    assert killed >= KILLS // 2, "most had ended before they were killed"
+    assert resumed, "no rerun went on from what the one before had sent"
 
 
 @pytest.mark.registry

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from builder.names import Digest
 from builder.release.licences import read_licences, wheel_licence
 from builder.release.sbom import sbom_draft
 from builder.release.values import Licence
+from builder.store import Store
 from tests.release import samples
 
 IMAGE = Digest.of(b"image")
@@ -76,15 +78,22 @@ def test_same_inputs_same_bytes() -> None:
     assert json.loads(other.content)["serialNumber"] != _document()["serialNumber"]
 
 
-def test_licences_are_read_from_the_wheels_themselves(tmp_path: Path) -> None:
-    files = {}
+def test_licences_are_read_from_the_wheels_themselves_and_once(tmp_path: Path, store: Store) -> None:
+    files, packages = {}, []
     for name, line in (("my_lib", "License-Expression: MIT"), ("silent", "Summary: says nothing")):
         filename = f"{name}-1.0-py3-none-any.whl"
         files[filename] = tmp_path / f"{name}.blob"  # as in the store, the path does not carry the name
         with zipfile.ZipFile(files[filename], "w") as wheel:
             text = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{line}\n"
             wheel.writestr(f"{name}-1.0.dist-info/METADATA", text)
-    assert read_licences(files) == {"my-lib": Licence(expression="MIT")}
+        packages.append(
+            replace(samples.wheel(name.replace("_", "-"), "1.0"), file=filename, sha256=Digest.of_file(files[filename]))
+        )
+    expected = {"my-lib": Licence(expression="MIT")}
+    assert read_licences(packages, files, store) == expected
+    for path in files.values():
+        path.unlink()
+    assert read_licences(packages, files, store) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from builder.errors import BadInput
 from builder.events import SilentReporter
 from builder.matrix.values import RunLine
 from builder.names import Digest
+from builder.node import NodeClass
 from builder.smoke.builtin import BuiltinRunner
 from builder.smoke.run import run_smoke
 from builder.smoke.values import CheckResult, RunnableImage, SmokeReport
@@ -51,6 +52,16 @@ def test_a_good_image_passes_and_says_what_was_checked(make_image: MakeImage, tm
     assert check(report, "imports").detail == "not imported by name: tests"
     assert int(check(report, "device").measures["cpu_cores"]) >= 1
     assert [row.name for row in report.left_out] == ["matmul"]
+
+
+def test_the_environment_of_the_class_is_set_and_not_in_the_image(make_image: MakeImage, tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path, "demo", files={"demo.py": b""})
+    told = ["python", "-c", "import os; print(os.environ['HSA_OVERRIDE_GFX_VERSION'])"]
+    image = make_image(wheels=[wheel], warmup=told)
+    node = NodeClass(name="n", backend="cpu", arch="x86_64", env=("HSA_OVERRIDE_GFX_VERSION=11.0.0",))
+    report = run(image, tmp_path, node_class=node, machine=node)
+    assert check(report, "warmup").detail == "11.0.0"
+    assert check(run(image, tmp_path), "warmup").verdict == "failed"
 
 
 BROKEN = {

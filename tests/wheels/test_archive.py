@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.errors import BadInput
 from builder.wheels.archive import DEFLATED, STORED, UnsafeWheel, WheelArchive
+from tests.image.wheels import zstd_member
 from tests.lock.indexes import make_wheel
 
 NAME = "thing-1.0-py3-none-any.whl"
@@ -293,6 +295,20 @@ def test_bzip2_and_lzma_members_are_read(tmp_path: Path) -> None:
     )
     with WheelArchive.open(path) as wheel:
         assert [wheel.read(member) for member in wheel.members] == [b"a" * 9999, b"b" * 9999]
+
+
+def test_zstd_members_are_read_and_damage_in_them_is_found(tmp_path: Path) -> None:
+    content = noise(3, 100_000) + bytes(100_000)
+    path = archive(tmp_path, (entry("thing/a", method=STORED), content))
+    zstd_member(path, content)
+    with WheelArchive.open(path) as wheel:
+        assert wheel.read(wheel.members[0]) == content
+    frame = zstandard.compress(content)
+    for spoiled in (frame[:100] + bytes(100) + frame[200:], frame[:-10] + bytes(10)):
+        damaged = patched(path, frame, spoiled)
+        with WheelArchive.open(damaged) as wheel, pytest.raises(UnsafeWheel, match="is damaged"):
+            wheel.read(wheel.members[0])
+        patched(path, spoiled, frame)
 
 
 @pytest.mark.parametrize("folders", [(), ("thing-1.0.dist-info", "Thing-1.0.dist-info"), ("other-1.0.dist-info",)])

@@ -57,9 +57,9 @@ def zipped(*names: str, mode: int = stat.S_IFREG | 0o644, data: bytes = b"x" * 5
 def seen(path: Path) -> tuple[tuple[Member, ...], tuple[str, ...], tuple[str, ...]] | str:
     try:
         with WheelArchive.open(path, filename=NAME, inspect=True) as archive:
-            return archive.members, archive.duplicates, tuple(fault.why or "" for fault in archive.faults)
+            return archive.members, archive.duplicates, tuple(fault.what for fault in archive.faults)
     except UnsafeWheel as error:
-        return str(error.why)
+        return error.what
 
 
 def with_comment(data: bytes) -> bytes:

@@ -48,6 +48,23 @@ def test_pip_files_are_read_in_pips_order(home: dict[str, str], tmp_path: Path) 
     assert read_index_settings(home).index_url == "https://variable/simple"
 
 
+@pytest.mark.parametrize("url", ["nonsense", "https:///simple", "ftp://host/simple", "pypi.org/simple", "file:"])
+@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX"])
+def test_an_index_that_is_no_url_is_named_with_its_setting(home: dict[str, str], url: str, name: str) -> None:
+    home[name] = url
+    with pytest.raises(BadInput, match="no package index") as caught:
+        read_index_settings(home)
+    assert name in caught.value.why
+    home["PIP_NO_INDEX"] = "1"
+    assert read_index_settings(home).indexes == ()
+
+
+def test_a_folder_may_be_an_index(home: dict[str, str], tmp_path: Path) -> None:
+    home["PIP_INDEX_URL"] = str(tmp_path)
+    home["PIP_EXTRA_INDEX_URL"] = tmp_path.as_uri()
+    assert read_index_settings(home).indexes == (str(tmp_path), tmp_path.as_uri())
+
+
 def test_the_install_section_wins_over_global(home: dict[str, str], tmp_path: Path) -> None:
     pip_conf(tmp_path, "[install]\nno-index = true\n[global]\nno-index = false\ntrusted-host = a b\n")
     settings = read_index_settings(home)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 
 from builder.matrix.load import Backend, siblings
 from builder.matrix.products import device_row, product_names
@@ -12,10 +13,10 @@ from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.sets import agrees, describe, set_tables, targets_of, toolkit_agrees, touches
 from builder.matrix.tables import Row
-from builder.matrix.targets import covers, runs_ptx
+from builder.matrix.targets import covers, overridden, runs_ptx
 from builder.matrix.values import RuleVerdict, TargetScheme
 from builder.matrix.versions import matches, sort_key
-from builder.names import ARCHES
+from builder.names import ARCHES, GFX_OVERRIDE
 
 __all__ = [
     "device_known",
@@ -35,7 +36,7 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
     device = question.device
     rows = backend.rows("device")
     if device is None or not rows:
-        return None
+        return _target_known(question, backend) if rows else None
     row = device_row(backend, device)
     if row is None:
         foreign = _foreign(backend, device)
@@ -69,6 +70,47 @@ def device_known(question: Question, backend: Backend) -> RuleVerdict | None:
     return RuleVerdict(rule="device-known", verdict="supported", why=f"{device} is {target}", source=row.source.text)
 
 
+def _target_known(question: Question, backend: Backend) -> RuleVerdict | None:
+    """A target without a product: nothing to say where some table has it, as a device's or as one that code is for.
+
+    A name for code alone (`gfx9-4-generic`, `sm_90a`) is another rule's.
+    """
+    target = question.target
+    if target is None or target.endswith("-generic") or _is_listed(backend, target):
+        return None
+    other = next((one for one in siblings(backend) if _is_listed(one, target)), None)
+    if other is not None:
+        why = f"{target} is a device target of backend {other.name}, not of {backend.name}"
+        fix = f"--backend {other.name}"
+        return RuleVerdict(
+            rule="device-known", verdict="unsupported", why=why, source=other.rows("device")[0].source.text, fix=fix
+        )
+    known = sorted({row.text("target") or "" for row in backend.rows("device")})
+    close = get_close_matches(target, known, n=3, cutoff=0.6)
+    return RuleVerdict(
+        rule="device-known",
+        verdict="unknown",
+        why=f"no table of {backend.name} knows a device {target}",
+        source=backend.rows("device")[0].source.text,
+        fix=f"closest: {', '.join(close or known)}",
+    )
+
+
+def _is_listed(backend: Backend, target: str) -> bool:
+    bare = re.sub(r"(?<=\d)[af]$", "", target) if backend.spec.targets == "sm" else target
+    return bare in _listed_targets(backend)
+
+
+@lru_cache(maxsize=64)
+def _listed_targets(backend: Backend) -> frozenset[str]:
+    """Every target that a device is, that a toolkit compiles for or that a build carries."""
+    names = {row.text("target") or "" for row in backend.rows("device")}
+    for kind in ("target", "set"):
+        for row in backend.rows(kind):
+            names |= {*(row.texts("targets") or ())}
+    return frozenset(names)
+
+
 def _foreign(backend: Backend, device: str) -> tuple[str, Row] | None:
     """The backend and row of a device that only another backend knows."""
     for other in siblings(backend):
@@ -83,7 +125,7 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
 
     Source: target lists printed by ptxas of each release (CUDA); ROCm compatibility matrix (GPUs of each release).
     """
-    toolkit, target = question.toolkit, question.target
+    toolkit, target = question.toolkit, _code_target(question)
     if toolkit is None or target is None:
         return None
     tables = backend.rows("target")
@@ -118,6 +160,12 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
     )
 
 
+def _code_target(question: Question) -> str | None:
+    """The target whose code the device is given: another than its own where its operator recorded the override."""
+    text = question.settings.get("hsa-override-gfx-version")
+    return overridden(text) if text is not None and question.override_of is not None else question.target
+
+
 def _compiles(scheme: TargetScheme, targets: tuple[str, ...], target: str) -> str | None:
     """As `covers`; a target with a suffix (sm_90a) is one the compiler must know by that very name."""
     if scheme == "sm" and target[-1:] in ("a", "f"):
@@ -144,19 +192,37 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
 
     Source: build scripts and cuobjdump of the wheels; what was measured is the row that stands.
     """
-    target = question.target
+    target = _code_target(question)
     if target is None or not question.packages:
         return None
-    rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
+    every = _rows(question, backend)
+    rows = [row for row in every if targets_of(row, question.machine) is not None]
     if not rows:
-        return None
+        return _targets_not_seen(every, target, backend)
     if question.toolkit is None:
         rows = [row for row in rows if row.flag("default")] or rows  # an unlabelled version is the index's own build
     verdicts = [verdict for row in rows if (verdict := row_target(backend, row, target, question.machine)) is not None]
     best = min(verdicts, key=lambda one: ("supported", "unknown", "unsupported").index(one.verdict))
     if best.verdict == "supported":
         return best
-    return dataclasses.replace(best, fix=_target_fix(question, backend))
+    return dataclasses.replace(best, fix=_target_fix(question, target, backend))
+
+
+def _targets_not_seen(rows: list[Row], target: str, backend: Backend) -> RuleVerdict | None:
+    """A build whose device code no source lists, in a table that has it for others."""
+    for table in set_tables(backend):
+        if not any(row.texts("targets") for row in table.rows):
+            continue
+        row = next((row for row in rows if row in table.rows), None)
+        if row is not None:
+            return RuleVerdict(
+                rule="framework-target",
+                verdict="unknown",
+                why=f"no source lists the device code of {describe(row)}: whether it runs on {target} is not known",
+                source=row.source.text,
+                fix="a build whose device code is listed, or read it with cuobjdump or a like tool",
+            )
+    return None
 
 
 def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> RuleVerdict | None:
@@ -286,9 +352,9 @@ def _built_for(row: Row, machine: str) -> bool:
     return listed is None or machine in listed or machine in (row.texts("arch_unsure") or ())
 
 
-def _target_fix(question: Question, backend: Backend) -> str:
+def _target_fix(question: Question, target: str, backend: Backend) -> str:
     """Another build of the same packages that has the target, the nearest other version that has, or other devices."""
-    target, machine = question.target or "", question.machine
+    machine = question.machine
     rows = [
         row
         for table in set_tables(backend, "core")
@@ -330,7 +396,7 @@ def _override(target: str, carried: set[str]) -> str:
         return ""
     version = f"{found[1]}.{int(found[2], 16)}.{int(found[3], 16)}"
     return (
-        f"; operators force code for {kin[0]} with HSA_OVERRIDE_GFX_VERSION={version}, which AMD does not support: at "
+        f"; operators force code for {kin[0]} with {GFX_OVERRIDE}={version}, which AMD does not support: at "
         "their risk, for that node class only, never inside an image"
     )
 

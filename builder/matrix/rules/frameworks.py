@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from builder.errors import did_you_mean
@@ -17,6 +18,7 @@ from builder.matrix.versions import bound, is_exact, parse, sort_key, within
 
 __all__ = [
     "chosen_rows",
+    "clash",
     "framework_libc",
     "framework_machine",
     "framework_python",
@@ -57,13 +59,13 @@ def chosen_rows(question: Question, backend: Backend) -> list[Row]:
 
 
 def set_toolkit(question: Question, backend: Backend) -> tuple[str, str] | None:
-    """Toolkit and name of the set that the packages asked for are, when it is one: the default build, or the only."""
+    """Toolkit of the set that the packages asked for are, and its name in words: the default build, or the only one."""
     rows = [row for row in chosen_rows(question, backend) if row.text("toolkit") is not None]
     rows = [row for row in rows if row.flag("default")] or rows
     toolkits = {row.text("toolkit_release") or row.text("toolkit") or "" for row in rows}
     if len(toolkits) != 1 or not is_exact(next(iter(toolkits))):
         return None
-    return toolkits.pop(), rows[0].text("set") or ""
+    return toolkits.pop(), f"the set {rows[0].text('set')}"
 
 
 def framework_set(question: Question, backend: Backend) -> RuleVerdict | None:
@@ -99,12 +101,17 @@ def _no_lead(question: Question, backend: Backend) -> RuleVerdict | None:
     refused = _closed_release(question, backend, packages)
     if refused is not None:
         return refused
-    if packages.keys() <= vouched(question, backend).keys():
+    if packages.keys() <= vouched(_with_libc(question, backend), backend).keys():
         return None
     leads = sorted({table.lead for table in set_tables(backend, "core") if table.lead})
     why = f"no row has {asked}" + (f" with toolkit {question.toolkit}" if question.toolkit else "")
     fix = f"name the version of {' or '.join(leads)} too"
     return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
+
+
+def _with_libc(question: Question, backend: Backend) -> Question:
+    """The question with the C library of its operating system."""
+    return dataclasses.replace(question, libc=question.libc or system_libc(question.os, backend))
 
 
 def _closed_release(question: Question, backend: Backend, packages: Mapping[str, str]) -> RuleVerdict | None:
@@ -133,7 +140,11 @@ def _closed_release(question: Question, backend: Backend, packages: Mapping[str,
 
 def _one_set(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:
     verdict = _judge_set(question, backend, table, version)
-    row = vouched(question, backend, apart=table).get(table.lead or "") if verdict.verdict == "unknown" else None
+    row = (
+        vouched(_with_libc(question, backend), backend, apart=table).get(table.lead or "")
+        if verdict.verdict == "unknown"
+        else None
+    )
     if row is None or any(one.confidence == "uncertain" for one in _candidates(table, version, backend)):
         return verdict
     text = row.text("why") or f"{describe(row) if row.packages() else row.text('package')} names it"
@@ -168,14 +179,7 @@ def _judge_set(question: Question, backend: Backend, table: Table, version: str)
     for name, asked in others.items():
         having = [row for row in rows if name in row.packages()]
         if having and not any(agrees(backend, row, name, asked) for row in having):
-            wanted = sorted({row.packages()[name] for row in having}, key=sort_key)
-            return RuleVerdict(
-                rule="framework-set",
-                verdict="unsupported" if name in table.closed else "unknown",
-                why=f"{lead} {version} goes with {name} {' or '.join(wanted)}, not {asked}",
-                source=having[0].source.text,
-                fix=f"{name}{bound(wanted[-1])}",
-            )
+            return _pair(table, f"{lead} {version}", having, name, asked)
     if question.toolkit is not None:
         known = sorted({row.text("toolkit") or "" for row in rows} - {""}, key=sort_key)
         name = f"{backend.spec.toolkit} {question.toolkit}"
@@ -195,6 +199,32 @@ def _judge_set(question: Question, backend: Backend, table: Table, version: str)
         )
     why = f"no row of {lead} {version} has all of {', '.join(others)} as asked"
     return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text)
+
+
+def _pair(table: Table, lead: str, having: list[Row], name: str, asked: str) -> RuleVerdict:
+    """Two packages of which no row has both as asked."""
+    wanted = sorted({row.packages()[name] for row in having}, key=sort_key)
+    return RuleVerdict(
+        rule="framework-set",
+        verdict="unsupported" if name in table.closed else "unknown",
+        why=f"{lead} goes with {name} {' or '.join(wanted)}, not {asked}",
+        source=having[0].source.text,
+        fix=f"{name}{bound(wanted[-1])}",
+    )
+
+
+def clash(question: Question, backend: Backend) -> RuleVerdict | None:
+    """Two packages asked for that no row puts together, whatever the toolkit, where the rows are all there is.
+
+    Source: as `framework_set`.
+    """
+    for table, version in _led(question, backend):
+        rows = _candidates(table, version, backend)
+        for name, asked in question.packages.items():
+            having = [row for row in rows if name != table.lead and name in row.packages()]
+            if name in table.closed and having and not any(agrees(backend, row, name, asked) for row in having):
+                return _pair(table, f"{table.lead} {version}", having, name, asked)
+    return None
 
 
 def _no_row(question: Question, backend: Backend, table: Table, version: str) -> RuleVerdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builder.errors import did_you_mean
-from builder.matrix.images import Contents, listed, missing, read_image
+from builder.matrix.images import Contents, listed, missing, read_image, unread
 from builder.matrix.load import Backend
 from builder.matrix.products import device_row
 from builder.matrix.question import Question
@@ -34,7 +34,7 @@ def image_contents(question: Question, backend: Backend) -> RuleVerdict | None:
         return RuleVerdict(rule="image", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
     title = backend.spec.toolkit or ""
     source = contents.row.source.text
-    if (why_not := missing(contents)) is not None:
+    if (why_not := missing(contents, question.machine)) is not None:
         why = f"there is no image {image}: {why_not}"
         return RuleVerdict(
             rule="image", verdict="unsupported", why=why, source=source, fix="take a tag the maker publishes"
@@ -48,6 +48,10 @@ def image_contents(question: Question, backend: Backend) -> RuleVerdict | None:
             fix="an image that holds it, or what this one holds",
         )
     row = listed(backend, contents)
+    if row is None and (only := unread(contents)) is not None:
+        told = f"by its name {image} holds {contents.text(title)}; {only}"
+        fix = "an image of a release that was read, or look into this one"
+        return RuleVerdict(rule="image", verdict="unknown", why=told, source=source, fix=fix)
     if row is None and contents.row.flag("listed"):
         why = f"by its name {image} holds {contents.text(title)}; it is not among the images that are listed"
         return RuleVerdict(

@@ -37,13 +37,13 @@ class Limits:
     """Keys that decided something."""
 
 
-def judge_limits(question: Question, backend: Backend) -> Limits:
-    """Every limit whose conditions hold. Source: each row names its own."""
+def judge_limits(question: Question, backend: Backend, rows: Iterable[Row] | None = None) -> Limits:
+    """Every limit whose conditions hold, or those of `rows` that do. Source: each row names its own."""
     found: dict[str, list[RuleVerdict]] = {}
     lifted: list[tuple[str, RuleVerdict]] = []
     needs: dict[tuple[str, str], None] = {}
     read: set[str] = set()
-    for row in backend.rows("limit"):
+    for row in backend.rows("limit") if rows is None else rows:
         name = row.text("rule") or ""
         when = row.mapping("when")
         answers = {key: holds(question, key, text) for key, text in when.items()}

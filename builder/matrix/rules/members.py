@@ -17,7 +17,15 @@ from builder.matrix.tables import Row, Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key, specifier, within
 
-__all__ = ["framework_parts", "meet", "package_known", "package_pins", "release_members", "shared_packages"]
+__all__ = [
+    "framework_parts",
+    "meet",
+    "package_known",
+    "package_pins",
+    "release_members",
+    "release_toolkit",
+    "shared_packages",
+]
 
 _PARTS = ("cudnn", "nccl", "triton")
 
@@ -144,6 +152,23 @@ def _any_release(
         source=next(iter(homes.values()))[-1].source.text,
         fix="versions of one release",
     )
+
+
+def release_toolkit(question: Question, backend: Backend) -> tuple[str, str] | None:
+    """The toolkit release whose members the packages asked for are, and what says so, where one minor has them.
+
+    Source: as `release_members`. Of several patches of the minor it is the oldest: what it goes with, all do.
+    """
+    for table in backend.of_kind("release"):
+        asked = {name: version for name, version in question.packages.items() if name in table.closed}
+        homes = [
+            row.text("toolkit") or ""
+            for row in table.rows
+            if asked and all(_fits(version, row.mapping("members").get(n, "==0.dev0")) for n, version in asked.items())
+        ]
+        if homes and len({tuple(home.split(".")[:2]) for home in homes}) == 1:
+            return min(homes, key=sort_key), ", ".join(f"{name} {version}" for name, version in asked.items())
+    return None
 
 
 def package_known(question: Question, backend: Backend) -> RuleVerdict | None:

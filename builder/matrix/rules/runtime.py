@@ -9,11 +9,15 @@ import re
 
 from builder.errors import BadInput
 from builder.matrix.load import Backend
+from builder.matrix.products import device_row
 from builder.matrix.question import Question
-from builder.matrix.require import met, parse_requirement
+from builder.matrix.require import PROPERTIES, met, parse_requirement
 from builder.matrix.rules.driver import reported_toolkit
+from builder.matrix.rules.forward import hardware
+from builder.matrix.targets import overridden
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key
+from builder.names import GFX_OVERRIDE
 
 __all__ = ["hsa_override", "neff_features", "pjrt_api", "require_met", "runtime_compat"]
 
@@ -22,27 +26,42 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
     """The host meets the requirement an image carries, which legacy mode checks and CDI modes do not.
 
     Source: NVIDIA/nvidia-container-toolkit@d34b3046; NVIDIA/libnvidia-container src/dsl.c@5823754b. `cuda` is the CUDA
-    version of the host driver, so minor-version compatibility does not lift it (FR-05).
+    version of the host driver, so minor-version compatibility does not lift it (FR-05). NVIDIA_DISABLE_REQUIRE=true
+    switches the check off. A data-centre board is of any brand that NVIDIA's images list: none of those is GeForce.
     """
     text = question.settings.get("nvidia-require-cuda")
     if text is None or question.driver is None:
         return None
+    groups = parse_requirement(text)
     offered = reported_toolkit(backend, question.driver)
+    offers = f"driver {question.driver} offers CUDA {offered or '(not known)'}"
+    source = "NVIDIA/nvidia-container-toolkit@d34b3046 (2026-08-21); NVIDIA/libnvidia-container src/dsl.c@5823754b"
+    if question.settings.get("nvidia-disable-require", "").casefold() in ("1", "true"):
+        why = f"NVIDIA_DISABLE_REQUIRE switches the check of {text!r} off; {offers}"
+        return RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
     host = {"driver": question.driver}
     if offered is not None:
         host["cuda"] = offered
     capability = re.fullmatch(r"sm_(\d+)(\d)[af]?", question.target or "")
     if capability is not None:
         host["arch"] = f"{capability[1]}.{capability[2]}"
-    brand = _brand(question.device)
-    if brand is not None:
-        host["brand"] = brand
-    answer = met(parse_requirement(text), host)
-    offers = f"driver {question.driver} offers CUDA {offered or '(not known)'}"
-    source = "NVIDIA/nvidia-container-toolkit@d34b3046 (2026-08-21); NVIDIA/libnvidia-container src/dsl.c@5823754b"
+    answers = {met(groups, host if brand is None else {**host, "brand": brand}) for brand in _brands(question, backend)}
+    answer = answers.pop() if len(answers) == 1 else None
     if answer is None:
-        why = f"whether the host meets {text!r} depends on what was not given (brand, arch); {offers}"
-        return RuleVerdict(rule="require-cuda", verdict="unknown", why=why, source=source, fix="name the device")
+        asked = {term.property for group in groups for term in group}
+        stray = sorted(asked - {*PROPERTIES})
+        lacking = sorted(asked & {"brand", "arch"} - host.keys())
+        why = f"whether the host meets {text!r} depends on " + " and ".join(
+            [f"its {name}" for name in lacking]
+            + [f"how {name} is read: the Go code skips it, to the C code it is an invalid expression" for name in stray]
+        )
+        if question.device is None:
+            fix = "name the device"
+        elif "brand" in lacking:
+            fix = "give brand=, as nvidia-smi --query prints it"
+        else:
+            fix = f"a requirement on {', '.join(PROPERTIES)} alone"
+        return RuleVerdict(rule="require-cuda", verdict="unknown", why=f"{why}; {offers}", source=source, fix=fix)
     if answer:
         why = f"{offers}: the host meets {text!r}"
         return RuleVerdict(rule="require-cuda", verdict="supported", why=why, source=source)
@@ -54,6 +73,35 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
         source=source,
         fix=_driver_for(text, backend) + (f", or a build for CUDA {offered}" if offered else ""),
     )
+
+
+_LISTED_BRANDS = (
+    "unknown",
+    "grid",
+    "tesla",
+    "nvidia",
+    "quadro",
+    "quadrortx",
+    "nvidiartx",
+    "vapps",
+    "vpc",
+    "vcs",
+    "vws",
+    "cloudgaming",
+)
+"""Brands that the images of CUDA 13.0 list beside their own release (NVIDIA CUDA image sources)."""
+
+
+def _brands(question: Question, backend: Backend) -> tuple[str | None, ...]:
+    """The brand that was named or that the product's name tells; else those a data-centre board may be of."""
+    told = question.settings.get("brand")
+    if told is not None:
+        return (re.sub(r"[^a-z]", "", told.casefold()),)
+    brand = _brand(question.device)
+    if brand is not None:
+        return (brand,)
+    known = question.device is not None and device_row(backend, question.device) is not None
+    return _LISTED_BRANDS if known and hardware(question, backend) == "datacentre" else (None,)
 
 
 def _driver_for(text: str, backend: Backend) -> str:
@@ -81,22 +129,29 @@ def _brand(device: str | None) -> str | None:
 def hsa_override(question: Question, backend: Backend) -> RuleVerdict | None:
     """HSA_OVERRIDE_GFX_VERSION is never support: it makes the runtime treat a device as another.
 
-    Source: community threads (the maker does not support it); ROCm/rocBLAS 1339 and others (FR-09): an override equal
-    to the device itself has no effect.
+    An operator may take the risk for one node class, by recording it there: then nothing stands against it, and nobody
+    vouches for it. Source: community threads (the maker does not support it); ROCm/rocBLAS 1339 and others (FR-09): an
+    override equal to the device itself has no effect.
     """
     text = question.settings.get("hsa-override-gfx-version")
     target = question.target
     if text is None or target is None:
         return None
-    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", text)
-    if match is None:
-        raise BadInput(f"HSA_OVERRIDE_GFX_VERSION={text}: not of the form 11.0.0")
-    named = f"gfx{match[1]}{int(match[2]):x}{int(match[3]):x}"
+    named = overridden(text)
     source = "LLVM AMDGPU usage guide (stored copies); community threads (stored)"
     if named == target:
         why = f"{text} is {named}, what the device is already: the override has no effect"
         return RuleVerdict(
             rule="hsa-override", verdict="unsupported", why=why, source=source, fix="a build with code for the device"
+        )
+    if question.override_of is not None:
+        return RuleVerdict(
+            rule="hsa-override",
+            verdict="unknown",
+            why=f"warning: node class {question.override_of} runs code for {named} on {target} "
+            f"(env {GFX_OVERRIDE}={text}), at its operator's risk: AMD does not support it",
+            source=source,
+            fix=f"--allow-unknown where the risk is taken; a build with code for {target} has none",
         )
     return RuleVerdict(
         rule="hsa-override",
@@ -104,7 +159,8 @@ def hsa_override(question: Question, backend: Backend) -> RuleVerdict | None:
         why=f"code for {named} is not code for {target}; the override forces it, the maker does not support that: for "
         "one node class at the operator's risk and recorded there, never inside an image",
         source=source,
-        fix=f"a build with code for {target}",
+        fix=f'a build with code for {target}; or take the risk for one node class: env = ["{GFX_OVERRIDE}={text}"] in '
+        "its file",
     )
 
 

@@ -17,6 +17,7 @@ from builder.audit.promises import hash_matches, record_faults, record_rows
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
+from builder.audit.turns import quick_turns
 from builder.inflate import InflateError
 from builder.names import Digest
 from builder.store import Store
@@ -120,7 +121,8 @@ class WheelScanner:
         shares = _shares(archive.members)
         # The largest first: what is left at the end is little, and all threads have some of it.
         order = sorted(range(len(shares)), key=lambda number: -sum(member.size for member in shares[number]))
-        with ThreadPoolExecutor(max_workers=min(jobs, _MOST_THREADS), thread_name_prefix="member") as pool:
+        workers = min(jobs, _MOST_THREADS)
+        with quick_turns(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="member") as pool:
             futures = {number: pool.submit(self._look, archive, shares[number]) for number in order}
             return [futures[number].result() for number in range(len(shares))]
 

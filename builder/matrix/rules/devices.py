@@ -373,7 +373,8 @@ def _target_fix(question: Question, target: str, backend: Backend) -> str:
     forced = _override(target, {code for row in own for code in targets_of(row, machine) or ()})
     if able:
         return f"a set with {target}: {_nearest(able, own).text('set')}" + forced
-    carried = sorted({code for row in own for code in targets_of(row, machine) or ()})
+    asked = own or _rows(question, backend)  # a companion stands in no table of the core
+    carried = sorted({code for row in asked for code in targets_of(row, machine) or ()})
     return f"no build listed carries {target}; one of the devices this one is for: {', '.join(carried)}" + forced
 
 

@@ -336,8 +336,20 @@ def framework_machine(question: Question, backend: Backend) -> RuleVerdict | Non
         verdict="unsupported",
         why=f"{describe(row)} has wheels for {', '.join(row.texts('arch') or ())} only",
         source=row.source.text,
-        fix=f"a machine with {' or '.join(row.texts('arch') or ())}",
+        fix=_other_build(question, backend, machine) + f"a machine with {' or '.join(row.texts('arch') or ())}",
     )
+
+
+def _other_build(question: Question, backend: Backend, machine: str) -> str:
+    """Builds of the very version asked for that have wheels for a machine, where only the label is another."""
+    found = [
+        row.text("set") or ""
+        for table, version in _led(question, backend)
+        for row in table.rows
+        if machine in (row.texts("arch") or ())
+        and (row.packages().get(table.lead or "") or "").partition("+")[0] == version.partition("+")[0]
+    ]
+    return f"another build ({', '.join(sorted(found))}), or " if found else ""
 
 
 def framework_libc(question: Question, backend: Backend) -> RuleVerdict | None:

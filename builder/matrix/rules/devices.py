@@ -133,7 +133,8 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
     name = f"{backend.spec.toolkit} {toolkit}"
     if not rows:
         why = f"the tables list no targets of {name}"
-        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source)
+        fix = f"a release they list: {', '.join(sorted({row.text('toolkit') or '' for row in tables}, key=sort_key))}"
+        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
     row = max(rows, key=lambda row: sort_key(row.text("toolkit") or ""))
     scheme = backend.spec.targets
     found = _compiles(scheme, row.texts("targets") or (), target)
@@ -323,7 +324,8 @@ def target_features(question: Question, backend: Backend) -> RuleVerdict | None:
             )
         if can in (None, "unknown"):
             why = f"no source says whether {target} has {name}"
-            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text)
+            fix = f"arch={target}, without {name}"
+            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text, fix=fix)
     why = f"{features} can be set on {target}; code without a feature in its target runs with either"
     return RuleVerdict(rule="target-features", verdict="supported", why=why, source=row.source.text)
 

@@ -78,6 +78,7 @@ _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _DT_GNU_HASH, _DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 _DT_FLAGS_1 = 0x6FFFFFFB
 _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
+_DT_DEPAUDIT, _DT_AUDIT = 0x6FFFFEFB, 0x6FFFFEFC
 _DT_AUXILIARY, _DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
 _DF_1_PIE = 0x08000000
 
@@ -160,6 +161,8 @@ class ElfFile:
     """DT_FILTER: must be there, like DT_NEEDED."""
     auxiliaries: tuple[str, ...] = ()
     """DT_AUXILIARY: used when there."""
+    audits: tuple[str, ...] = ()
+    """DT_AUDIT and DT_DEPAUDIT: opened by the loader to watch it, passed over when absent (rtld-audit(7))."""
     rpath: str | None = None
     runpath: str | None = None
     version_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -353,6 +356,9 @@ class _Dynamic:
             needed=self._all(_DT_NEEDED),
             filters=self._all(_DT_FILTER),
             auxiliaries=self._all(_DT_AUXILIARY),
+            audits=tuple(
+                name for value in (*self._all(_DT_AUDIT), *self._all(_DT_DEPAUDIT)) for name in value.split(":") if name
+            ),
             rpath=self._one(_DT_RPATH),
             runpath=self._one(_DT_RUNPATH),
             version_needs=needs,

@@ -20,6 +20,11 @@ class PythonTree:
     def __init__(self, source: bytes) -> None:
         self._source = source
 
+    @property
+    def broken(self) -> bool:
+        """Whether the source could not be parsed: every Python module has at least its own node."""
+        return not self._sorted[0]
+
     def all(self, kind: type[_Node]) -> list[_Node]:
         """The nodes of exactly this type, outer ones first."""
         return self._sorted[0].get(kind, [])  # type: ignore[return-value]  # by construction

@@ -7,6 +7,7 @@ tables are kept in passing (they lie near the start, or in small segments) and r
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +31,7 @@ from builder.audit.elf import (
     parse_segments,
     parse_symbols,
 )
-from builder.audit.facts import ApiUse, DeviceCode, DeviceKind, ElfFacts
+from builder.audit.facts import ApiUse, DeviceCode, DeviceKind, DlopenName, ElfFacts
 from builder.audit.fatbin import FATBIN_MAGIC, cubin_target, read_fatbin
 from builder.audit.native_names import native_names
 from builder.audit.offload import (
@@ -40,7 +41,7 @@ from builder.audit.offload import (
     read_compressed_bundle,
     read_offload_binary,
 )
-from builder.audit.tables import Tables
+from builder.audit.tables import Tables, library_stem
 from builder.audit.tape import Missing, Tape
 
 __all__ = ["ElfScanner", "Inner", "device_target"]
@@ -53,6 +54,16 @@ _MERGED = (b"/rustc/", b"Go buildinf:")
 """Left by compilers that write string constants one behind the other."""
 _TRAMPOLINE = b"_tramp_table"
 """Implib.so and its descendants name the table of each library's stubs so (yugr/Implib.so)."""
+
+_PTX_END = b".address_size 64\n"
+"""Stands near the beginning of every program in PTX (PTX ISA, "Directives"); compilers write it in two pieces."""
+_PTX_BEGIN = re.compile(rb"\.version\s+\d+\.\d+\s+\.target\s+(sm_\d+[af]?)[^\n]*\s+$")
+_ZIP_END = b"PK\x05\x06"
+_ZIP_END_SIZE = 22
+_IMMEDIATE = 8
+"""Bytes of a name that are the operand of one instruction."""
+_MOVABS = re.compile(rb"[\x48\x49][\xb8-\xbf]")
+"""MOV of eight bytes into a register of x86-64 (Intel's manual, volume 2, "MOV")."""
 
 _CONTEXT = 512
 """Bytes kept before the search position: the longest string we look back into."""
@@ -75,7 +86,7 @@ _SHOWN_FUNCTIONS = 8
 _HOST_MACHINES = frozenset({3, 21, 22, 40, 62, 183, 243, 258})
 
 Inner = tuple[int, bytes]
-"""A host ELF file inside another file: its offset and its bytes."""
+"""A host ELF file, or a zip archive, inside another file: its offset and its bytes."""
 
 
 @dataclass(slots=True)
@@ -98,6 +109,10 @@ class _Seen:
     interfaces: dict[str, int] = field(default_factory=dict)
     device: dict[DeviceKind, _Device] = field(default_factory=dict)
     inner: list[Inner] = field(default_factory=list)
+    instructions: list[tuple[str, int]] = field(default_factory=list)
+    """Stems of names among the instructions, with their places."""
+    archive: tuple[int, int] | None = None
+    """Begin and end of a zip archive behind everything else."""
     merged: bool = False
     loads_from_python: bool = False
     faults: list[str] = field(default_factory=list)
@@ -116,6 +131,7 @@ class ElfScanner:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._stems = tuple(stem.encode() + b"\0" for stem in tables.stems)
+        self._begins = {f"{stem}.so"[:_IMMEDIATE].encode(): stem for stem in (*tables.begins, *tables.stems)}
         self._patterns: tuple[bytes, ...] = (
             # Few and with few beginnings, or the search loses its fast path. Short ones are checked by hand.
             FATBIN_MAGIC,
@@ -128,6 +144,9 @@ class ElfScanner:
             *_MERGED,
             _TRAMPOLINE,
             *self._stems,
+            *self._begins,
+            _PTX_END,
+            _ZIP_END,
             *(mark.data for mark in tables.marks),
             *(_interface(name) for name in tables.interfaces),
         )
@@ -159,7 +178,7 @@ class ElfScanner:
     ) -> ElfFacts:
         """The facts of one file of `size` bytes; `stream` starts it from the beginning (called once, rarely again).
 
-        Host ELF files inside it are appended to `inner`.
+        Host ELF files inside it, and a zip archive behind it, are appended to `inner`.
         """
         tape = Tape(stream(), size)
         header = parse_header(tape.read(0, 64))
@@ -167,7 +186,7 @@ class ElfScanner:
         seen = _Seen()
         self._search(tape, seen)
         if inner is not None:
-            inner += seen.inner
+            inner += (*seen.inner, *_archive(stream, seen))
         extra: list[tuple[int, int]] = []
         for _ in range(_MAX_RESTREAMS):
             try:
@@ -182,11 +201,14 @@ class ElfScanner:
         seen.faults.append("loader tables are scattered over the file; not all were read")
         return self._facts(path, size, ElfFile(header=header, segments=()), seen, frozenset(), ())
 
-    def inside(self, size: int, stream: Iterable[bytes]) -> tuple[tuple[DeviceCode, ...], tuple[Inner, ...]]:
-        """Device code and host ELF files inside a file that is no ELF file, e.g. a static library."""
+    def inside(
+        self, size: int, stream: Callable[[], Iterable[bytes]]
+    ) -> tuple[tuple[DeviceCode, ...], tuple[tuple[str, int], ...], tuple[Inner, ...]]:
+        """Device code, marks of runtimes (stem and offset) and files inside a file that is no ELF file, e.g. a static
+        library."""
         seen = _Seen()
-        self._search(Tape(stream, size), seen)
-        return _devices(seen), tuple(seen.inner)
+        self._search(Tape(stream(), size), seen)
+        return _devices(seen), tuple(sorted(seen.marks.items())), (*seen.inner, *_archive(stream, seen))
 
     def _worth_keeping(self, header: ElfHeader, tape: Tape, size: int) -> list[tuple[int, int]]:
         """Where the loader's tables probably are: the head of the file, the dynamic section, small segments."""
@@ -271,6 +293,14 @@ class ElfScanner:
             seen.loads_from_python |= _follows_nul(tape, at)
         elif pattern in self._stems:
             return self._name(at, tape, seen)
+        elif pattern in self._begins:
+            return self._begin(pattern, at, tape, seen)
+        elif pattern == _PTX_END:
+            begin = _PTX_BEGIN.search(tape.window[max(0, at - tape.base - _CONTEXT) : at - tape.base])
+            if begin is not None:
+                seen.add_device("ptx", at - len(begin[0]), (), f"for {begin[1].decode()}")
+        elif pattern == _ZIP_END:
+            seen.archive = _archive_behind(tape, at)
         return at + len(pattern)
 
     def _inner_elf(self, at: int, tape: Tape, seen: _Seen) -> int:
@@ -316,6 +346,15 @@ class ElfScanner:
         if len(seen.strings) < _MAX_NAMES and ("lib" in text or "%" in text or text.startswith(".so")):
             seen.strings.append((text, start))
         return max(end, at + 3)
+
+    def _begin(self, pattern: bytes, at: int, tape: Tape, seen: _Seen) -> int:
+        """The first eight bytes of a name: of a string, or the operand of an instruction."""
+        text, start, _ = _printable(tape, at)
+        if ".so" in text[at - start :]:
+            return self._name(at, tape, seen)
+        if _MOVABS.fullmatch(tape.window[max(0, at - 2 - tape.base) : at - tape.base]):
+            seen.instructions.append((self._begins[pattern], at))
+        return at + len(pattern)
 
     def _conclude(self, path: str, size: int, tape: Tape, seen: _Seen) -> ElfFacts:
         elf = parse_elf_from(tape.kept)
@@ -384,6 +423,15 @@ class ElfScanner:
         api: tuple[ApiUse, ...],
     ) -> ElfFacts:
         signs = native_names(self._constants(elf, seen), self._tables, merged=seen.merged)
+        written = {library_stem(entry.name) for entry in signs.opened}
+        opened = [
+            *signs.opened,
+            *(
+                DlopenName(name=f"{stem}.so", offset=at)
+                for stem, at in dict(seen.instructions).items()
+                if stem not in written
+            ),
+        ]
         return ElfFacts(
             path=path,
             machine=machine_name(elf.machine),
@@ -394,6 +442,7 @@ class ElfScanner:
             needed=elf.needed,
             filters=elf.filters,
             auxiliaries=elf.auxiliaries,
+            audits=elf.audits,
             rpath=elf.rpath,
             runpath=elf.runpath,
             version_needs=dict(elf.version_needs),
@@ -404,7 +453,7 @@ class ElfScanner:
             can_dlopen=not names.isdisjoint(self._tables.loaders),
             loads_from_python=seen.loads_from_python,
             names=signs.count,
-            dlopen=signs.opened,
+            dlopen=tuple(opened),
             parts=signs.parts,
             words=signs.words,
             static=tuple(sorted(seen.marks.items())),
@@ -435,6 +484,25 @@ class ElfScanner:
             loaded = any(start <= offset < stop for start, stop in loads)
             if loaded and not strtab[0] <= offset < strtab[1]:
                 yield text, offset
+
+
+def _archive_behind(tape: Tape, at: int) -> tuple[int, int] | None:
+    """Where the zip archive lies whose last record is at `at`; None for a record that does not end the file."""
+    record = tape.read(at, _ZIP_END_SIZE)
+    if len(record) < _ZIP_END_SIZE:
+        return None
+    count, directory, offset, comment = struct.unpack_from("<HIIH", record, 10)
+    start, end = at - directory - offset, at + _ZIP_END_SIZE + comment
+    return (start, end) if count and 0 < start < at and end == tape.size and end - start <= _MAX_INNER else None
+
+
+def _archive(stream: Callable[[], Iterable[bytes]], seen: _Seen) -> Iterator[Inner]:
+    """The archive that was seen, from a second reading of the file."""
+    if seen.archive is not None:
+        start, end = seen.archive
+        tape = Tape(stream(), end)
+        tape.drop(start)
+        yield start, tape.read(start, end - start)
 
 
 def _interface(name: str) -> bytes:

@@ -166,6 +166,8 @@ class Tables:
     """Functions that open a library by its name."""
     stems: tuple[str, ...]
     """Stems looked for as constants of their own, where programs put names together."""
+    begins: tuple[str, ...]
+    """Further stems looked for by their first bytes, where names have no end."""
     members: tuple[MemberRule, ...]
     any_member: re.Pattern[str]
     """Matches a name that some rule matches: most names match none."""
@@ -252,6 +254,7 @@ def load_tables(folder: Path | None = None) -> Tables:
         interfaces=tuple(row["function"] for row in read["api"]["interface"]),
         loaders=frozenset(name for row in read["api"]["loader"] for name in row["functions"]),
         stems=tuple(stem for row in read["api"]["stem"] for stem in row["names"]),
+        begins=tuple(stem for row in read["api"]["begin"] for stem in row["names"]),
         members=tuple(
             MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))
             for row in read["members"]["member"]

@@ -67,7 +67,7 @@ def _device(data: bytes) -> None:
     for reader in (read_fatbin, read_bundle, read_compressed_bundle, read_offload_binary):
         found = reader(read, 0, len(data))
         assert found is None or 0 <= found.end <= len(data)
-    load_rules().scanner.elf.inside(len(data), [data])
+    load_rules().scanner.elf.inside(len(data), lambda: [data])
 
 
 def _nested(data: bytes) -> None:

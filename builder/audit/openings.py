@@ -58,16 +58,17 @@ def openings(tree: PythonTree, folder: Folder, *, finder: bool = True) -> Iterat
     unmarked = _behind_a_marker(tree)
     insisting = _insisting(tree)
     for call in tree.all(ast.Call):
-        function = names.get(_called(call, folder))
-        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+        word = _called(call, folder)
+        function = names.get(word)
+        arguments = (*call.args, *(keyword.value for keyword in call.keywords)) if call.keywords else tuple(call.args)
         if function is not None:
             passed_over = id(call) in optional and id(tree.function_of(call)) not in insisting
             passed_over |= id(call) in unmarked
             arguments = arguments[function in _NAMED_FIRST and len(arguments) > 1 :]
             yield Opening(function, arguments, id(call) in asked, passed_over)
-        elif _called(call, folder) == "getattr" and len(call.args) > 1 and _name(call.args[0]) in folders:
+        elif word == "getattr" and len(call.args) > 1 and _name(call.args[0]) in folders:
             yield Opening("LoadLibrary", (call.args[1],), asked=False, optional=False)
-        elif _name(call.func) not in _ASKERS and (handed := _handed(arguments, names)) is not None:
+        elif word not in _ASKERS and (handed := _handed(arguments, names)) is not None:
             others = tuple(item for item in arguments if _name(item) not in names)
             yield Opening(handed, others, asked=False, optional=False, direct=False)
     for node in tree.all(ast.Subscript):

@@ -379,7 +379,8 @@ def test_compiled_models_are_device_code(tmp_path: Path, magic: bytes, backend: 
 
 def test_numbers_and_sections_that_look_like_device_code(tmp_path: Path) -> None:
     body = (
-        'const unsigned magic = 0xBA55ED50, other = 0x466243B1; const char *b = "CCOB", *c = "__CLANG_OFFLOAD_BUNDLE__";'
+        "const unsigned magic = 0xBA55ED50, other = 0x466243B1;"
+        'const char *a = "CCOB", *c = "__CLANG_OFFLOAD_BUNDLE__";'
         '__attribute__((section(".nv_fatbin"), used)) static const int empty[0] = {};'
         "int is_fatbin(const unsigned *p) { return *p == 0xBA55ED50; }"
     )
@@ -558,6 +559,8 @@ def test_other_classes_and_byte_orders(tmp_path: Path, bits: int, order: str, ma
 @pytest.mark.parametrize(
     "needed",
     [
+        "libc_sec.so",
+        "liberror_manager.so",
         "libcufflinks.so.1",
         "libcudf.so",
         "libhipster.so",
@@ -579,6 +582,9 @@ def test_names_that_only_begin_like_a_vendors(tmp_path: Path, needed: str) -> No
         ("libcudart-8f0b2a1c.so.11.8.89", "cuda"),
         ("libze_loader-1a2b3c4d.so.1", "xpu"),
         ("/opt/rocm/lib/libamdhip64.so.6", "rocm"),
+        ("libmkl_sycl_dft.so.6", "xpu"),
+        ("libge_common_base.so", "npu"),
+        ("libnvoptix.so.1", "cuda"),
     ],
 )
 def test_more_needed_names(tmp_path: Path, needed: str, backend: str) -> None:

@@ -22,8 +22,8 @@ from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
 
-_BY_STEM = frozenset({FINDER, "load_library", "DLL"})
-"""Take a name without `lib` or without `.so`."""
+_BY_STEM = frozenset({FINDER, "load_library", "DLL", "dlopen"})
+"""Take a name without `lib` or without `.so`; cffi's dlopen searches for one without a dot."""
 _LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER, PRELOAD)
 _CALLS = (*sorted(LOADERS), "cdll", FINDER)
 _TESTS = re.compile(r"(?:^|/)(?:tests?|testing)/|(?:^|/)test_[^/]*$")

@@ -1,4 +1,4 @@
-"""The verdicts that field reports ask for, as a user gets them on the command line; FR-20: tests/pipeline/test_warm.py."""
+"""The verdicts that field reports ask for, as a user gets them; FR-20 is in tests/pipeline/test_warm.py."""
 
 from __future__ import annotations
 

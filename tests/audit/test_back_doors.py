@@ -525,6 +525,14 @@ def test_a_program_in_ptx_as_a_constant(tmp_path: Path) -> None:
     assert rules(of(tmp_path, {"ll/x.so": native(tmp_path, words)}, name="ll")) == set()
 
 
+def test_names_that_a_compiler_looks_for(tmp_path: Path) -> None:
+    """clang's driver in a library holds names of runtimes; a program that opens one holds no driver."""
+    driver = 'const char *a = "clang-offload-bundler", *b = "libamdhip64.so"; void *f(void) { return dlopen(a, 1); }'
+    assert of(tmp_path, {"kit/x.so": native(tmp_path, OPENS + driver)}).tokens == {}
+    other = driver.replace("clang-offload-bundler", "librocblas.so.4")
+    assert of(tmp_path, {"two/x.so": native(tmp_path, OPENS + other)}, name="two").tokens == {"rocm": ("soft",)}
+
+
 def other_elf(*, bits: int, order: str, machine: int, needed: str) -> bytes:
     """A library for another processor with one needed name and no sections."""
     wide, sign = bits == 64, "<" if order == "little" else ">"

@@ -13,6 +13,7 @@ from builder.audit.facts import DeviceCode, ElfFacts, MemberFact, PythonUse, dev
 from builder.audit.fatbin import FATBIN_MAGIC
 from builder.audit.nested import (
     ARCHIVE_LIMIT,
+    ELF_AS_BASE64,
     MARK,
     BadArchive,
     MemoryFile,
@@ -38,7 +39,6 @@ _SPIRV = b"\x03\x02\x23\x07"
 _SPIRV_HEAD = 4096
 _KERNEL = 6
 """Capability of kernels for OpenCL (SPIR-V specification, "Capability")."""
-_ELF_TEXT = b"f0VMRg"
 _AR_MAGIC = b"!<arch>\n"
 _ARCHIVES = (_AR_MAGIC, b"!<thin>\n")
 _OTHER_SYSTEMS = (b"MZ", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
@@ -157,8 +157,9 @@ class Collector:
             else:
                 self._search(file)
             return
-        for payload in text_payloads(file.name, data):
-            self.look(payload)
+        if code is not data or ELF_AS_BASE64 in words:
+            for payload in text_payloads(file.name, data):
+                self.look(payload)
         for number, found in enumerate(python_payloads(code, tree, words)):
             self._payload(f"{file.name}{MARK}line-{found.line}.{number}", found.data)
 
@@ -200,7 +201,7 @@ class Collector:
 
     def _other(self, file: SeenFile, head: bytes) -> None:
         """Neither an ELF file nor Python."""
-        if head.startswith(_ELF_TEXT) and file.size <= ARCHIVE_LIMIT and MARK not in file.name:
+        if head.startswith(ELF_AS_BASE64.encode()) and file.size <= ARCHIVE_LIMIT and MARK not in file.name:
             for payload in text_payloads(file.name, b"".join(file.stream())):
                 self.look(payload)
             return
@@ -222,7 +223,7 @@ class Collector:
             detail = f"{foreign} archive{inside}, which is not opened"
             self.found.append(MemberFact(path=file.name, kind="unread-archive", backend="", detail=detail))
         named = self._by_name(file, head)
-        if not named and _PTX.match(head):
+        if not named and b".version" in head and _PTX.match(head):
             code = DeviceCode(kind="ptx", targets=_ptx_target(next(iter(file.stream()), b"")), offset=0, count=1)
             self.found.append(MemberFact(path=file.name, kind="device-file", backend="cuda", device=code))
             return
@@ -237,8 +238,8 @@ class Collector:
             return
         if long and file.size <= ARCHIVE_LIMIT and _CARRIERS.fullmatch(file.name):
             self._text(file)
-        library = self._tables.library(file.name)
-        if library is not None and not named:
+        library = None if named else self._tables.library(file.name)
+        if library is not None:
             self.found.append(
                 MemberFact(
                     path=file.name,

@@ -371,6 +371,16 @@ def test_a_library_behind_a_long_text(tmp_path: Path, needy: bytes, name: str) -
     assert of(tmp_path, {f"kit/{name}": data, "kit/__init__.py": b""}).tokens == PLUGIN
 
 
+@pytest.mark.parametrize("name", ["kernels.txt", "kernels.dat", "kernels"])
+def test_a_program_in_ptx_behind_a_long_licence(tmp_path: Path, name: str) -> None:
+    program = (
+        b"// all rights reserved\n" * 40 + b".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry f() {}\n"
+    )
+    assert of(tmp_path, {f"kit/{name}": program, "kit/__init__.py": b""}).tokens == DATA
+    words = b"PTX begins with .version and .target, then .address_size 64\n" * 40
+    assert of(tmp_path, {f"doc/{name}": words, "doc/__init__.py": b""}, name="doc").tokens == {}
+
+
 @pytest.mark.parametrize(("magic", "backend"), [(b"IMOD", "npu"), (b"ftrt", "cuda")])
 def test_compiled_models_are_device_code(tmp_path: Path, magic: bytes, backend: str) -> None:
     audit = of(tmp_path, {"kit/model.bin": magic + bytes(300), "kit/__init__.py": b""})

@@ -9,7 +9,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from builder import __version__
@@ -18,10 +18,10 @@ from builder.cache.incoming import Incoming
 from builder.cache.intake import notes, take_tree
 from builder.cache.keys import complete_key, missing_factors
 from builder.cache.kinds import EngineKind, engine_kind
-from builder.cache.locks import holding
+from builder.cache.locks import NoLocks, holding
 from builder.cache.lookup import look_up
 from builder.cache.relocate import to_absolute
-from builder.cache.store import LAYOUT, EngineStore
+from builder.cache.store import LAYOUT, EngineStore, EntryGone
 from builder.cache.trees import TreeItem, manifest_bytes, parse_manifest
 from builder.cache.values import EngineKey, Entry, Failure, ForeignEntry, Lookup
 from builder.errors import BadInput, Refused, Where
@@ -43,14 +43,31 @@ class EngineCache:
     is asked for, and what is read is checked: an engine whose bytes changed is never handed out.
     """
 
-    def __init__(self, root: Path, *, durable: bool = True, clock: Callable[[], float] = time.time) -> None:
-        """`root` is made when something is put. `durable`: all is flushed to the disk before an entry appears."""
+    def __init__(
+        self,
+        root: Path,
+        *,
+        durable: bool = True,
+        budget: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`root` is made when something is put. `durable`: all is flushed to the disk before an entry appears.
+
+        `budget`: bytes that the cache may take; what is put or pulled through this object makes the least recently used
+        engines go as far as it needs, never one that is in use (see `keep_within_budget`).
+        """
         self.store = EngineStore(root, durable=durable, clock=clock)
+        self.budget = budget
+        self._room: int | None = None
+        """Bytes that may be added before the cache is measured again; None before it was."""
 
     @classmethod
-    def of_user(cls, environment: Mapping[str, str] | None = None, *, durable: bool = True) -> EngineCache:
+    def of_user(
+        cls, environment: Mapping[str, str] | None = None, *, durable: bool = True, budget: int | None = None
+    ) -> EngineCache:
         """The cache in the user's store ($BUILDER_STORE, else the user cache directory)."""
-        return cls(store_root(os.environ if environment is None else environment) / "engines" / LAYOUT, durable=durable)
+        root = store_root(os.environ if environment is None else environment) / "engines" / LAYOUT
+        return cls(root, durable=durable, budget=budget)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -96,7 +113,27 @@ class EngineCache:
             return there
         with Incoming(self.store) as incoming:
             entry = self._taken_in(kind, key, place, built_at or str(place), incoming)
-            return incoming.publish(entry, replace=replace)
+            entry = incoming.publish(entry, replace=replace)
+        self.keep_within_budget(entry)
+        return entry
+
+    def keep_within_budget(self, added: Entry) -> None:
+        """Clear as far as the budget asks after an entry was added, which itself stays, as does what is in use.
+
+        Measuring reads every entry's document, so it is done when half of the room that was left is filled: several
+        processes that add at once may exceed the budget for that long. Without a budget nothing happens.
+        """
+        if self.budget is None:
+            return
+        size = added.size + added.manifest_size
+        if self._room is not None and size <= self._room:
+            self._room -= size
+            return
+        from builder.cache.gc import clear
+
+        with suppress(EntryGone, NoLocks), self.store.held(added):
+            left = clear(self, budget=self.budget, timeout=1.0)
+            self._room = max(0, self.budget - left.size) // 2
 
     def _there(self, key: EngineKey) -> Entry | None:
         """The entry of exactly this key; `ForeignEntry` when it is of another version, which is left alone."""

@@ -11,7 +11,7 @@ from builder.errors import BadInput, did_you_mean
 
 __all__ = ["EngineFolder", "load_folders"]
 
-_KEYS = ("variable", "env", "source")
+_KEYS = ("variable", "env", "needed", "default", "before", "writes", "code", "source")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,8 +21,23 @@ class EngineFolder:
     variable: str
     """Environment variable that names the folder."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Further variables without which nothing is kept."""
+    """Further variables without which nothing is kept, or something is compiled again although it is."""
+    needed: tuple[str, ...] = ()
+    """Those of `env` without which nothing is found."""
+    default: str = ""
+    """The folder when no variable names one: a path with {home}, {cache}, {temporary} and {user}; empty: none."""
+    before: tuple[tuple[str, str], ...] = ()
+    """Variables that come next, each with what follows its folder."""
+    writes: bool = False
+    """Whether engines are found only where the folder can be written."""
+    code: bool = False
+    """Whether shared objects are loaded from it."""
     source: str = ""
+
+
+def _before(text: str) -> tuple[str, str]:
+    name, _, rest = text.partition(":")
+    return name, rest
 
 
 def load_folders(path: Path) -> dict[str, EngineFolder]:
@@ -36,6 +51,11 @@ def load_folders(path: Path) -> dict[str, EngineFolder]:
             folders[kind] = EngineFolder(
                 variable=str(row["variable"]),
                 env={str(name): str(value) for name, value in row.get("env", {}).items()},
+                needed=tuple(map(str, row.get("needed", ()))),
+                default=str(row.get("default", "")),
+                before=tuple(_before(str(one)) for one in row.get("before", ())),
+                writes=bool(row.get("writes", False)),
+                code=bool(row.get("code", False)),
                 source=str(row["source"]),
             )
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:

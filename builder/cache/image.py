@@ -10,7 +10,7 @@ from builder.errors import BadInput, did_you_mean
 from builder.image.labels import ImageFacts
 from builder.smoke.values import Command, Container
 
-__all__ = ["choose_kind", "compiler_of", "image_properties"]
+__all__ = ["choose_kind", "compiler_of", "fitting_kinds", "image_properties"]
 
 _TOOLKITS = MappingProxyType({"cuda": "cuda", "rocm": "rocm", "npu": "cann"})
 _DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -55,7 +55,7 @@ def choose_kind(asked: str | None, facts: ImageFacts, known: Collection[str]) ->
                 fix="name the environment variable that the program reads: --variable NAME",
             )
         return kind
-    fitting = [kind for kind in map(engine_kind, sorted(known)) if _built_in(kind, facts)]
+    fitting = fitting_kinds(known, facts)
     if len(fitting) == 1:
         return fitting[0]
     names = [kind.name for kind in fitting]
@@ -64,6 +64,11 @@ def choose_kind(asked: str | None, facts: ImageFacts, known: Collection[str]) ->
         why=f"the image could make {', '.join(names)}" if names else "the image's lock holds nothing that is known to",
         fix=f"--kind {names[0]}" if names else did_you_mean("", known),
     )
+
+
+def fitting_kinds(known: Collection[str], facts: ImageFacts) -> tuple[EngineKind, ...]:
+    """Of the known kinds those whose builders the image holds."""
+    return tuple(kind for kind in map(engine_kind, sorted(known)) if _built_in(kind, facts))
 
 
 def _built_in(kind: EngineKind, facts: ImageFacts) -> bool:

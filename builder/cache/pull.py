@@ -17,6 +17,7 @@ from pathlib import Path
 from builder.cache.cache import EngineCache
 from builder.cache.incoming import Incoming
 from builder.cache.judge import judge, verdict_of
+from builder.cache.keys import engine_key
 from builder.cache.kinds import engine_kind
 from builder.cache.locks import holding
 from builder.cache.parts import Part, Piece, needed
@@ -157,6 +158,17 @@ def suiting(found: Sequence[Found], wanted: EngineKey) -> tuple[Suits, ...]:
     return tuple(sorted(suits, key=lambda one: (one.verdict != "hit", len(one.differs), one.told.entry.digest.hex)))
 
 
+def unsuited(entry: Entry, stated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """By which of the stated properties an engine cannot be used; what is not stated does not count.
+
+    Decided from its factors alone, as `EngineCache.lookup` decides; `BadInput` for a property its kind does not have.
+    """
+    kind = engine_kind(entry.key.kind)
+    spelled = engine_key(kind, properties=stated).factors
+    wanted = {**entry.key.factors, **{name: spelled[name] for name in stated}}
+    return tuple(one for one in judge(kind, wanted, entry.key.factors) if one.blocks)
+
+
 def lacking(cache: EngineCache, told: EngineStatement) -> tuple[Part, ...]:
     """The blobs of an engine that this cache would have to fetch; none when it holds the engine."""
     if _there(cache, told.entry) is not None:
@@ -215,6 +227,7 @@ def pull(cache: EngineCache, repository: Repository, told: EngineStatement, *, r
             entry = incoming.publish(told.entry)
         for part in parts:
             (folder / part.digest.hex).unlink(missing_ok=True)
+    cache.keep_within_budget(entry)
     return Pulled(entry=entry, kept=False, parts=len(fresh), size=sum(part.size for part in fresh))
 
 

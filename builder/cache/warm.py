@@ -143,10 +143,7 @@ def _fault(second: Pass) -> tuple[str, str]:
         shown = ", ".join(second.elsewhere[:3]) + (" …" if len(second.elsewhere) > 3 else "")
         return (
             f"the second pass still compiled, outside the folder: {shown} among its temporary files",
-            (
-                "what is compiled there is compiled in every new container: find the setting that turns it off or keeps "
-                "it in the folder, and name it with --env-var"
-            ),
+            "every new container compiles that: set what turns it off, or keeps it in the folder, with --env-var",
         )
     if not second.read:
         return (

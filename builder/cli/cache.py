@@ -22,6 +22,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "builder.cli.cache_warm",
         "Compile an image's engines on a node, keep them, and prove that they are used.",
     ),
+    "doctor": ("builder.cli.cache_doctor", "Why a program would compile although its engine is kept."),
     "gc": ("builder.cli.cache_gc", "Remove the least recently used engines, and what no engine needs."),
 }
 """Subcommand to (module, one-line help). The module's attribute `command` is the click command of that name."""

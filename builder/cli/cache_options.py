@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ __all__ = [
     "KeyOptions",
     "cache_of",
     "cache_option",
+    "check_properties",
     "difference_document",
     "entry_document",
     "key_options",
@@ -95,6 +96,14 @@ def parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
             raise BadInput(f"{option} {name} is given twice", fix="keep one")
         pairs[name] = value
     return pairs
+
+
+def check_properties(kind: str | None, properties: Mapping[str, str]) -> None:
+    """`BadInput` for a kind there is not, or a property that it does not have or whose value cannot be read."""
+    from builder.cache import engine_key, engine_kind
+
+    if kind is not None:
+        engine_key(engine_kind(kind), properties=properties)
 
 
 _KEY_OPTIONS = (

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.cache_options import cache_of, cache_option, entry_document, shown_size
+from builder.cli.cache_options import (
+    cache_of,
+    cache_option,
+    check_properties,
+    difference_document,
+    entry_document,
+    parse_pairs,
+    shown_size,
+)
 from builder.cli.console import Console, shared_options
 from builder.cli.registry_options import open_reference, plain_http_option
 from builder.errors import BadInput
 from builder.names import parse_ref
 
 if TYPE_CHECKING:
+    from builder.cache import Difference, Entry
     from builder.cache.pull import Found
     from builder.cache.statement import Listed
 
@@ -38,6 +47,13 @@ __all__ = ["command"]
 @click.option(
     "--entry", "names", multiple=True, metavar="KEY", help="Fetch this engine only; its key or the start of it."
 )
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With --kind: leave engines that do not suit this property, e.g. torch=2.13.0; repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be fetched.")
 @cache_option
 @plain_http_option
@@ -50,16 +66,18 @@ def command(
     kind: str | None,
     model: str | None,
     names: tuple[str, ...],
+    settings: tuple[str, ...],
     dry_run: bool,
     folder: Path | None,
     plain_http: bool,
 ) -> int:
     """Fetch an image's engines for a node class, as far as they are missing.
 
-    What is signed by none of the keys is named and nothing of it is fetched. Of the others only the parts are fetched
-    that the cache lacks; an engine appears in it whole or not at all, and a broken pull goes on where it was.
+    What is signed by none of the keys is named and nothing of it is fetched, nor of what does not suit --set. Of the
+    others only the parts are fetched that the cache lacks; an engine appears in it whole or not at all, and a broken
+    pull goes on where it was.
     """
-    from builder.cache.pull import find, lacking, pull
+    from builder.cache.pull import find, lacking, pull, unsuited
     from builder.node import node_class as load
     from builder.node import probe
     from builder.registry import find_image
@@ -73,6 +91,10 @@ def command(
             why="engines are code: only what somebody vouches for is fetched",
             fix="name the public key of who pushes engines: --key FILE, or BUILDER_KEYS",
         )
+    stated = parse_pairs("--set", settings)
+    if stated and kind is None:
+        raise BadInput("--set without --kind", why="every kind has properties of its own", fix="add --kind KIND")
+    check_properties(kind, stated)
     public = [read_key(path) for path in keys]
     node = probe(None) if node_class is None else load(node_class)
     cache = cache_of(folder)
@@ -92,9 +114,13 @@ def command(
     found = find(repository, digest, node=node, keys=public, wanted=wanted)
     engines: list[dict[str, Any]] = []
     refused: list[tuple[Found, str]] = []
+    left: list[tuple[Entry, tuple[Difference, ...]]] = []
     for one in found:
         if one.told is None:
             refused.append((one, one.problem))
+            continue
+        if blocking := unsuited(one.told.entry, stated):
+            left.append((one.told.entry, blocking))
             continue
         try:
             parts = lacking(cache, one.told)
@@ -122,6 +148,10 @@ def command(
             {"manifest": str(one.listed.manifest), "kind": one.listed.kind, "key": one.listed.key, "why": why}
             for one, why in refused
         ],
+        "unsuited": [
+            {"key": str(entry.digest), "kind": entry.key.kind, "differs": [difference_document(one) for one in differs]}
+            for entry, differs in left
+        ],
     }
 
     def text() -> str:
@@ -132,6 +162,11 @@ def command(
             for one in engines
         ]
         lines += [f"refused: {one.listed.kind} {one.listed.key}: {why}" for one, why in refused]
+        lines += [
+            f"left: {entry.key.kind} {entry.name} {entry.digest}: "
+            + "; ".join(f"{one.name} is {one.found}, wanted {one.wanted}" for one in differs)
+            for entry, differs in left
+        ]
         if not found:
             lines.append(f"{console.verdict('miss')} {reference} has no engines for {node.name}")
         return "\n".join(lines)

@@ -69,7 +69,7 @@ def command(
     from builder.node import node_class as load
     from builder.registry import find_image
     from builder.registry.dsse import read_private_key
-    from builder.release.engines import enter_engines
+    from builder.release.engines import bills_of, enter_engines
 
     key = read_private_key(sign_key, key_password(password_file))
     node = load(node_class)
@@ -77,6 +77,8 @@ def command(
     reference = parse_ref(image)
     repository = open_reference(console, reference, plain_http=plain_http)
     digest = find_image(reference, repository).digest
+    if not no_sbom:
+        bills_of(repository, digest)  # nothing is attached when the document cannot be entered into
     done = push(
         cache, entries, repository, digest, image_name=image_name(reference), node=node, key=key, reporter=console
     )

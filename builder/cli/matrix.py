@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from builder.matrix.question import Question
     from builder.matrix.tables import Row, Table
     from builder.matrix.values import Explanation, RuleVerdict, Solution
+    from builder.node import NodeClass
 
 __all__ = ["command"]
 
@@ -199,11 +200,12 @@ def _explain(
     from builder.matrix import explain, parse_question
 
     loaded = _load(tables).backend(backend)
-    of_node = _node_parts(node_class, tables, backend)
+    node = _node(node_class, tables, backend) if node_class else None
+    of_node = _node_parts(node) if node else {}
     parts = {**of_node, **_settings(settings)}
     question = parse_question(parts, loaded)
-    if _OVERRIDE in of_node and question.settings[_OVERRIDE] == of_node[_OVERRIDE]:
-        question = replace(question, override_of=node_class)
+    if node and _OVERRIDE in of_node and question.settings[_OVERRIDE] == of_node[_OVERRIDE]:
+        question = replace(question, override_of=node.name)
     answer = explain(loaded, question)
     notes = [*answer.notes, *(_variant_notes(variants, question, loaded) if variants else ())]
     document = {
@@ -234,11 +236,8 @@ def _settings(settings: tuple[str, ...]) -> dict[str, str]:
     return parts
 
 
-def _node_parts(name: str | None, tables: Path | None, backend: str) -> dict[str, str]:
-    if name is None:
-        return {}
+def _node(name: str, tables: Path | None, backend: str) -> NodeClass:
     from builder.errors import BadInput
-    from builder.matrix.targets import override_of
     from builder.node import node_class
 
     node = node_class(name, tables)
@@ -246,6 +245,12 @@ def _node_parts(name: str | None, tables: Path | None, backend: str) -> dict[str
         raise BadInput(
             f"node class {name} is of backend {node.backend}, not {backend}", fix=f"--backend {node.backend}"
         )
+    return node
+
+
+def _node_parts(node: NodeClass) -> dict[str, str]:
+    from builder.matrix.targets import override_of
+
     parts = {
         "driver": node.driver,
         "firmware": node.firmware,
@@ -307,7 +312,7 @@ def _solve(
     from packaging.requirements import InvalidRequirement, Requirement
 
     from builder.errors import BadInput
-    from builder.matrix import solve
+    from builder.matrix import parse_question, solve
     from builder.names import parse_arch
     from builder.node import node_class as node_class_named
 
@@ -319,13 +324,15 @@ def _solve(
         except InvalidRequirement as error:
             raise BadInput(f"--want {text!r} is no requirement", why=str(error), fix="e.g. 'torch>=2.9'") from error
     loaded = _load(tables)
+    named = {key: value for key, value in (("python", python), ("toolkit", toolkit)) if value is not None}
+    asked = parse_question(named, loaded.backend(backend))
     solution = solve(
         loaded,
         backend=backend,
-        python=python,
+        python=asked.python,
         arch=machine,
         node_class=node_class_named(node_class, tables) if node_class else None,
-        toolkit=toolkit,
+        toolkit=asked.toolkit,
         want=wants,
         allow_unknown=allow_unknown,
     )

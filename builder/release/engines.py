@@ -20,7 +20,7 @@ from builder.registry.values import Repository
 from builder.release.evidence import attach, evidence
 from builder.release.values import Draft, Evidence, EvidenceKind, EvidenceType
 
-__all__ = ["enter_engines", "with_engines"]
+__all__ = ["bills_of", "enter_engines", "with_engines"]
 
 _ENGINE, _MODEL = "engine:", "model:"
 
@@ -134,6 +134,23 @@ def _model(entry: Entry, names: Mapping[Digest, str]) -> dict[str, Any] | None:
     }
 
 
+def bills_of(repository: Repository, image: Digest) -> list[bytes]:
+    """The documents of this tool that describe this very image, the newest last.
+
+    `BadInput` when there are some, and all are about another image: they would be signed for this one.
+    """
+    kinds: tuple[EvidenceKind, ...] = ("sbom",)
+    written = _ours(evidence(repository, image, kinds=kinds))
+    ours = [content for content in written if _subject(content) == image.hex]
+    if written and not ours:
+        raise BadInput(
+            f"the bill of materials attached to {image} is about another image",
+            why=f"it describes sha256:{_subject(written[-1])}",
+            fix="publish the image's evidence again (builder publish), or leave the document alone: --no-sbom",
+        )
+    return ours
+
+
 def enter_engines(
     repository: Repository,
     image: Digest,
@@ -146,10 +163,9 @@ def enter_engines(
     """Attach the image's bill of materials anew, with engines entered, and signed; the digest of what attaches it.
 
     None when the image has no bill of materials, or has the engines in it. The earlier document stays attached: its
-    version number is lower.
+    version number is lower. `BadInput` when every document there is about another image: it would be signed for this.
     """
-    kinds: tuple[EvidenceKind, ...] = ("sbom",)
-    ours = _ours(evidence(repository, image, kinds=kinds))
+    ours = bills_of(repository, image)
     if not ours:
         return None
     *others, newest = ours
@@ -174,6 +190,13 @@ def enter_engines(
         title="sbom.cdx.dsse.json",
     )
     return attach(repository, subject.descriptor, (document, signature))[0]
+
+
+def _subject(content: bytes) -> str:
+    """SHA-256 of the manifest that a document describes, in hexadecimal; empty when it names none."""
+    component = (json.loads(content).get("metadata") or {}).get("component") or {}
+    hashes = [item for item in component.get("hashes") or () if item.get("alg") == "SHA-256"]
+    return str(hashes[0].get("content", "")) if hashes else ""
 
 
 def _ours(found: Sequence[Evidence]) -> list[bytes]:

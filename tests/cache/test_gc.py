@@ -223,3 +223,47 @@ def test_the_gate_lets_the_one_in_who_clears(cache: EngineCache) -> None:
     os.close(handle)
     with cache.store.lock.shared(timeout=0.05):
         pass
+
+
+def plan_of(tmp_path: Path, number: int, size: int = 1000) -> Path:
+    path = tmp_path / f"{number}.plan"
+    path.write_bytes(bytes([number]) * size)
+    return path
+
+
+def test_a_cache_with_a_budget_clears_by_itself(clock: Clock, tmp_path: Path) -> None:
+    cache = EngineCache(tmp_path / "engines", budget=3000, clock=clock)
+    for number in range(8):
+        clock.now += 100
+        cache.put(key(number), plan_of(tmp_path, number))
+        assert sum(size for _, size in cache.store.parts()) <= 3000
+    assert f"p:{7}" in left(cache)
+    assert "p:0" not in left(cache)
+
+
+def test_a_budget_never_takes_what_is_in_use_nor_what_was_just_added(clock: Clock, tmp_path: Path) -> None:
+    cache = EngineCache(tmp_path / "engines", budget=1500, clock=clock)
+    first = cache.put(key(0), plan_of(tmp_path, 0))
+    clock.now += 100
+    with cache.using(first) as path:
+        cache.put(key(1), plan_of(tmp_path, 1))
+        assert path.read_bytes() == bytes(1000)
+        assert sorted(left(cache)) == ["p:0", "p:1"]
+    clock.now += 100
+    cache.put(key(2), plan_of(tmp_path, 2, size=9000))
+    assert left(cache) == ["p:2"], "larger than the budget, and nobody could ever use it if it went at once"
+
+
+def test_what_others_add_is_noticed_when_the_room_is_half_filled(clock: Clock, tmp_path: Path) -> None:
+    bounded = EngineCache(tmp_path / "engines", budget=10_000, clock=clock)
+    other = EngineCache(tmp_path / "engines", clock=clock)
+    bounded.put(key(0), plan_of(tmp_path, 0))
+    for number in range(1, 12):
+        clock.now += 100
+        other.put(key(number), plan_of(tmp_path, number))
+    assert len(left(other)) == 12
+    for number in range(12, 18):
+        clock.now += 100
+        bounded.put(key(number), plan_of(tmp_path, number))
+    assert len(left(bounded)) <= 10
+    assert "p:17" in left(bounded)

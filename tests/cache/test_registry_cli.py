@@ -213,3 +213,31 @@ def test_an_engine_is_looked_at_without_being_loaded(run_builder: RunBuilder, tm
     assert (broken["kind"], broken["what"]) == ("broken-engine", "half.neff is damaged")
     other = error(run_builder("cache", "inspect", "m.neff", "--format", "nef", "--json"), 2)
     assert "'neff'" in other["fix"]
+
+
+def test_what_does_not_suit_is_named_and_nothing_of_it_is_fetched(
+    layout: Layout, run_builder: RunBuilder, tmp_path: Path
+) -> None:
+    sign_pair(tmp_path / "keys")
+    cache = EngineCache(tmp_path / "ours")
+    old = plan(cache, tmp_path / "plans", b"old plan" * 500, tensorrt="10.8.0.43")
+    new = plan(cache, tmp_path / "plans", b"new plan" * 500, tensorrt="10.9.0.34")
+    reference = f"oci:{tmp_path}/dist:1.0"
+    assert run_builder("cache", "push", reference, *PUSH, "--kind", "tensorrt").returncode == 0
+    options = (*PULL, "--kind", "tensorrt", "--set", "tensorrt=10.9.0.34")
+    done = document(run_builder("cache", "pull", reference, *options, "--json"), "cache-pull")
+    assert [one["key"] for one in done["engines"]] == [str(new.digest)]
+    [left] = done["unsuited"]
+    assert left["key"] == str(old.digest)
+    assert [(one["property"], one["found"], one["wanted"]) for one in left["differs"]] == [
+        ("tensorrt", "10.8.0.43", "10.9.0.34")
+    ]
+    theirs = EngineCache(tmp_path / "theirs")
+    assert not theirs.store.has_part(old.content, old.size)
+    none = run_builder("cache", "pull", reference, *PULL, "--kind", "tensorrt", "--set", "precision=int8")
+    assert none.returncode == 1
+    assert "precision is fp16, wanted int8" in none.stdout
+    wrong = error(run_builder("cache", "pull", reference, *PULL, "--set", "tensorrt=10.9", "--json"), 2)
+    assert (wrong["what"], wrong["fix"]) == ("--set without --kind", "add --kind KIND")
+    wrong = error(run_builder("cache", "pull", reference, *PULL, "--kind", "tensorrt", "--set", "torch=1", "--json"), 2)
+    assert wrong["what"] == "tensorrt engines have no property 'torch'"

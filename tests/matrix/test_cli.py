@@ -95,6 +95,7 @@ def test_fr_09_the_override_of_a_class_is_a_warning_and_anybody_elses_a_refusal(
     result = run_builder(*asked, "--node-class", str(path))
     rules = {rule["rule"]: rule for rule in document(result, "matrix-explain")["rules"]}
     assert (result.returncode, rules["hsa-override"]["verdict"]) == (4, "unknown")
+    assert rules["hsa-override"]["why"].startswith("warning: node class radeon-780m runs code for gfx1100")
     assert rules["framework-target"]["verdict"] == "supported"
     other = ("--set", "HSA_OVERRIDE_GFX_VERSION=11.0.1")
     assert run_builder(*asked, "--node-class", str(path), *other).returncode == 1
@@ -140,6 +141,8 @@ def test_solve_in_words(run_builder: RunBuilder) -> None:
         (("--backend", "cudda"), "unknown backend 'cudda'"),
         (("--backend", "cuda", "--want", "torch=>2"), "is no requirement"),
         (("--backend", "cuda", "--arch", "amd64"), "unknown architecture 'amd64'"),
+        (("--backend", "cuda", "--python", "banana"), "python=banana: not a Python version"),
+        (("--backend", "cuda", "--toolkit", "banana"), "toolkit=banana: not a version"),
         (("--backend", "cuda", "--node-class", "h10"), "unknown node class 'h10'"),
         (("--backend", "cuda", "--node-class", "mi300x"), "is of backend rocm, not cuda"),
     ],

@@ -155,3 +155,24 @@ def test_a_bill_of_another_tool_is_left_alone(engines: list[Entry], tmp_path: Pa
     draft = sbom_draft(samples.lock(), image=made, name="demo", version="1", licences={})
     attach(layout, subject.descriptor, [replace(draft, content=json.dumps(foreign).encode())])
     assert enter_engines(layout, made, engines, node_class="h100-test", key=private) is None
+
+
+def test_a_bill_about_another_image_is_not_signed_for_this_one(engines: list[Entry], tmp_path: Path) -> None:
+    private, _ = sign_pair(tmp_path / "keys")
+    layout = Layout(tmp_path / "layout")
+    made = bare_image(layout)
+    subject = layout.manifest(made)
+    assert subject is not None
+    other = json.loads(bill(Digest.of(b"another image")))
+    draft = sbom_draft(samples.lock(), image=made, name="demo", version="1", licences={})
+    attach(layout, subject.descriptor, [replace(draft, content=json.dumps({**other, "version": 9}).encode())])
+    with pytest.raises(BadInput, match="is about another image") as caught:
+        enter_engines(layout, made, engines, node_class="h100-test", key=private)
+    assert str(Digest.of(b"another image")) in caught.value.why
+    assert "--no-sbom" in caught.value.fix
+    attach(layout, subject.descriptor, [draft])
+    attached = enter_engines(layout, made, engines, node_class="h100-test", key=private)
+    assert attached is not None, "the image's own document is there, whatever version the stranger has"
+    bills = [json.loads(piece.content) for piece in evidence(layout, made) if piece.kind == "sbom"]
+    signed = [one for one in bills if one["version"] == 2]
+    assert signed[0]["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": made.hex}]

@@ -6,10 +6,19 @@ force-include). Nothing else in the package opens data files by path.
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["backends", "checks_dir", "dockerfiles_dir", "matrices_dir", "platforms", "policies_dir"]
+__all__ = [
+    "backends",
+    "checks_dir",
+    "dockerfiles_dir",
+    "matrices_dir",
+    "node_class_names",
+    "platforms",
+    "policies_dir",
+]
 
 
 @cache
@@ -46,3 +55,11 @@ def backends() -> tuple[str, ...]:
 def platforms() -> tuple[str, ...]:
     """Names of the folders of matrices/ that hold platform.toml, sorted: facts alone, from which no image is made."""
     return tuple(sorted(path.parent.name for path in matrices_dir().glob("*/platform.toml")))
+
+
+@cache
+def node_class_names() -> frozenset[str]:
+    """Names of all node classes, for who asks no more of them: checking the tables takes ten times as long."""
+    files = sorted((matrices_dir() / "nodeclasses").glob("*.toml"))
+    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in files]
+    return frozenset(row["name"] for table in tables for row in table["rows"])

@@ -10,7 +10,8 @@ Sources: System V ABI, "Object Files" and "Dynamic Linking" (gabi, 2013 draft); 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,6 +79,7 @@ _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _DT_GNU_HASH, _DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 _DT_FLAGS_1 = 0x6FFFFFFB
 _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
+_DT_DEPAUDIT, _DT_AUDIT = 0x6FFFFEFB, 0x6FFFFEFC
 _DT_AUXILIARY, _DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
 _DF_1_PIE = 0x08000000
 
@@ -160,6 +162,8 @@ class ElfFile:
     """DT_FILTER: must be there, like DT_NEEDED."""
     auxiliaries: tuple[str, ...] = ()
     """DT_AUXILIARY: used when there."""
+    audits: tuple[str, ...] = ()
+    """DT_AUDIT and DT_DEPAUDIT: opened by the loader to watch it, passed over when absent (rtld-audit(7))."""
     rpath: str | None = None
     runpath: str | None = None
     version_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -279,11 +283,9 @@ def parse_symbols(
     strings = read(*elf.strtab)
     versions = b"" if elf.versym is None else read(elf.versym, 2 * count)
     found: list[Symbol] = []
-    whole = len(table) // entry.size * entry.size
-    for index, fields in enumerate(entry.iter_unpack(memoryview(table)[:whole])):
+    for index in _symbols_at(memoryview(table), entry.size, header=elf.header, places=places):
+        fields = entry.unpack_from(table, index * entry.size)
         name_at = fields[0]
-        if places is not None and name_at not in places:
-            continue
         info, section = (fields[1], fields[3]) if wide else (fields[3], fields[5])
         end = strings.find(b"\0", name_at)
         if not index or not name_at or end <= name_at:
@@ -297,6 +299,18 @@ def parse_symbols(
             version, library = elf.version_names.get(number, ("", ""))
         found.append(Symbol(name=name, defined=section != 0, weak=info >> 4 == 2, version=version, library=library))
     return tuple(found)
+
+
+def _symbols_at(table: memoryview, size: int, *, header: ElfHeader, places: frozenset[int] | None) -> Iterable[int]:
+    """Indices of the symbols whose name is at one of these places; a table may have millions of others."""
+    count = len(table) // size
+    if places is None:
+        return range(count)
+    names = table[: count * size].cast("I")[:: size // 4].tolist()
+    wanted = places
+    if header.little != (sys.byteorder == "little"):
+        wanted = frozenset(int.from_bytes(place.to_bytes(4, "little"), "big") for place in places)
+    return [index for index, name in enumerate(names) if name in wanted]
 
 
 def _text(data: bytes) -> str:
@@ -353,6 +367,9 @@ class _Dynamic:
             needed=self._all(_DT_NEEDED),
             filters=self._all(_DT_FILTER),
             auxiliaries=self._all(_DT_AUXILIARY),
+            audits=tuple(
+                name for value in (*self._all(_DT_AUDIT), *self._all(_DT_DEPAUDIT)) for name in value.split(":") if name
+            ),
             rpath=self._one(_DT_RPATH),
             runpath=self._one(_DT_RUNPATH),
             version_needs=needs,

@@ -25,7 +25,7 @@ DeviceKind = Literal[
     "fatbin", "cubin", "ptx", "bundle", "compressed-bundle", "offload-binary", "amdgpu", "ascend", "intelgt", "spirv"
 ]
 
-How = Literal["call", "tried", "link", "listed", "computed"]
+How = Literal["call", "tried", "link", "listed", "computed", "kernel", "install"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +96,7 @@ class ElfFacts:
     needed: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
     auxiliaries: tuple[str, ...] = ()
+    audits: tuple[str, ...] = ()
     rpath: str | None = None
     runpath: str | None = None
     version_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -136,10 +137,11 @@ class PythonUse:
     name: str
     line: int
     how: How
-    """call: argument of CDLL, dlopen, find_library …; tried: the same by a name kept elsewhere, in a try statement that
-    goes on without it; link: a linker flag for code compiled at run time; listed: a
-    string constant in a file that loads libraries by names kept elsewhere; computed: the argument of a call, as it is
-    written, whose value is made at run time."""
+    """call: argument of CDLL, dlopen, find_library …; tried: the same by a name kept elsewhere, in a try statement
+    that goes on without it; link: a linker flag for code compiled at run time; listed: a string constant in a file
+    that loads libraries by names kept elsewhere; computed: the argument of a call, as it is written, made at run
+    time; kernel: a function that compiles device code, in a file that spells some out; install: what pip is asked for
+    when the code runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

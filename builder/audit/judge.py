@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from urllib.parse import unquote
 
-from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -24,7 +24,7 @@ from builder.audit.tables import Library, Tables, library_stem
 from builder.audit.values import Archs
 from builder.lock.policy import PackagePolicy
 
-__all__ = ["TOKENS", "Claim", "applies", "archs_of", "claims_of", "promised_machine", "tokens_of"]
+__all__ = ["TOKENS", "Claim", "applies", "archs_of", "asked_for", "claims_of", "promised_machine", "tokens_of"]
 
 TOKENS = (
     "hard",
@@ -92,6 +92,9 @@ _ASIDE_CODE = _ASIDE_DATA | {"script", "scripts", "tool", "tools"}
 _LOOSE = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?[^;]*(?P<marker>;.*)?")
 _WAYS = {"call": "is loaded", "tried": "is loaded where it is there", "listed": "in a list of names"}
 _EXTRA = re.compile(r"extra\s*==\s*([\"'])(.*?)\1|([\"'])(.*?)\3\s*==\s*extra")
+_ASKED_EXTRAS = re.compile(r"([\"'])([^\"']*)\1\s+in\s+extras")
+"""The newer way to ask for an extra (dependency specifiers, "extras")."""
+_QUOTED = re.compile(r"([\"'])(.*?)\1")
 _DATA_KINDS = frozenset({"device-file", "bitcode", "vendor-tool", "vendor-archive"})
 
 
@@ -297,12 +300,14 @@ class _Judge:
                     decided=not layer,
                 )
             yield from self._underlinked(elf, own | {backend for backend, _, _, _ in missing}, note)
-            for name in elf.auxiliaries:
+            optional = [
+                *((name, "DT_AUXILIARY") for name in elf.auxiliaries),
+                *((name, "DT_AUDIT") for name in elf.audits),
+            ]
+            for name, tag in optional:
                 library = self._tables.library(name)
                 if library is not None and not self._provider(elf, name):
-                    yield Claim(
-                        backend=library.backend, token="soft", path=elf.path, evidence=f"DT_AUXILIARY {name}{note}"
-                    )
+                    yield Claim(backend=library.backend, token="soft", path=elf.path, evidence=f"{tag} {name}{note}")
 
     def _needed_library(self, elf: ElfFacts, name: str) -> Library | None:
         """The vendor library behind a needed name: by the name, or by the versions asked of it."""
@@ -370,6 +375,8 @@ class _Judge:
                         evidence=f"the mark of a static {stem} at offset {offset}",
                     )
             for code in elf.device:
+                if code.kind == "ptx":  # text: a note says so (docs/audit.md, "Tokens")
+                    continue
                 for backend in device_backends(code):
                     yield Claim(backend=backend, token="device", path=elf.path, evidence=_describe(code))
             yield from self._stubs(elf, identity)
@@ -432,7 +439,7 @@ class _Judge:
 
     def _python(self) -> Iterator[Claim]:
         for use in self._facts.python:
-            if use.how in ("link", "computed"):
+            if use.how not in _WAYS:
                 continue
             library = self._tables.library(use.name.replace("*", ""))
             if library is None or library.shared:
@@ -491,10 +498,11 @@ class _Judge:
         """data and src."""
         seen: set[tuple[str, str, str]] = set()
         rocm = any(member.backend == "rocm" for member in self._facts.members)
+        compiled = bool(self._facts.elf) or any(member.kind == "other-system" for member in self._facts.members)
         for member in self._facts.members:
             if member.kind in _DATA_KINDS:
                 token, backend = "data", member.backend
-            elif member.kind == "device-source" and not self._facts.elf:
+            elif member.kind == "device-source" and not compiled:
                 # With compiled files beside them, sources are templates, tests and extras.
                 token, backend = "src", "rocm" if rocm and member.backend == "cuda" else member.backend
             else:
@@ -502,13 +510,24 @@ class _Judge:
             suffix = _basename(member.path).rsplit(".", 1)[-1]
             if (token, backend, suffix) not in seen:
                 seen.add((token, backend, suffix))
-                detail = f": {_describe(member.device)}" if member.device else ""
+                detail = _describe(member.device) if member.device else member.detail
+                detail = detail and f": {detail}"
                 yield Claim(
                     backend=backend,
                     token=token,
                     path=member.path,
                     evidence=f"{member.kind.replace('-', ' ')}{detail}",
                     decided=not _aside(member.path, _ASIDE_DATA),
+                )
+        for use in self._facts.python:
+            if use.how == "kernel" and not compiled and ("src", "cuda", "") not in seen:
+                seen.add(("src", "cuda", ""))
+                yield Claim(
+                    backend="cuda",
+                    token="src",
+                    path=use.path,
+                    evidence=f"line {use.line}: {use.name} compiles a kernel that the source spells out",
+                    decided=not _aside(use.path, _ASIDE_CODE),
                 )
 
     def _is_foreign_machine(self, elf: ElfFacts) -> bool:
@@ -594,6 +613,24 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
             )
 
 
+def asked_for(words: str, packages: PackagePolicy) -> tuple[tuple[str, str], ...]:
+    """Backend and word of what an installer's arguments name of a backend: packages, labels, indexes of a label."""
+    found: dict[tuple[str, str], None] = {}
+    for word in words.split():
+        backend = ""
+        if "://" in word:
+            rows = (packages.label_backend(f"0+{part}") for part in word.split("/") if part.isalnum())
+            backend = next((row.backend for row in rows if row is not None), "")
+        elif not word.startswith("-") and (requirement := _requirement(word)) is not None:
+            name = canonicalize_name(requirement.name)
+            owner = next((row for row in packages.packages if fnmatchcase(name, row.pattern)), None)
+            backend = "" if owner is None or owner.backend == "none" or owner.also else owner.backend
+            backend = backend or packages.extras_backend(name, requirement.extras) or _labelled(requirement, packages)
+        if backend and backend != "cpu":
+            found[backend, word] = None
+    return tuple(found)
+
+
 def _requirement(line: str) -> Requirement | None:
     """A Requires-Dist line; of one with an unreadable version, name and marker. None for what has no name."""
     text = " ".join(line.split())
@@ -650,13 +687,27 @@ def applies(
     """
     if marker is None:
         return ""
-    for extra in ("", *sorted(always), *_extras(str(marker))):
-        try:
-            if marker.evaluate({**environment, "extra": extra}):
-                return "" if extra in always else extra
-        except (UndefinedComparison, UndefinedEnvironmentName):
-            return None
+    text = _ASKED_EXTRAS.sub(r"extra == \1\2\1", str(marker))
+    try:
+        marker = Marker(text)
+        for extra in ("", *sorted(always), *_extras(text)):
+            for machine in _machines(text, environment):
+                if marker.evaluate({**machine, "extra": extra}):
+                    return "" if extra in always else extra
+    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName):
+        return None
     return None
+
+
+def _machines(marker: str, environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """The target, with values for what is not known of it: the patch release of its Python, and its kernel."""
+    yield environment
+    if "python_full_version" in marker or "implementation_version" in marker:
+        newest = f"{environment['python_version']}.99"
+        yield {**environment, "python_full_version": newest, "implementation_version": newest}
+    if "platform_release" in marker or "platform_version" in marker:
+        for value in ("0", "99", *(match[2] for match in _QUOTED.finditer(marker))):
+            yield {**environment, "platform_release": value, "platform_version": value}
 
 
 def _extras(text: str) -> Iterator[str]:

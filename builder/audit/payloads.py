@@ -1,4 +1,4 @@
-"""Files written as text in a Python source: base64, base85, base32 or hexadecimal, packed or not.
+"""Files written as text in a Python source, or in a compiled one: base64, base85, base32 or hexadecimal, packed or not.
 
 Only string constants of files that also name a decoder are tried, so that nothing else costs anything.
 """
@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from builder.audit.nested import archive_kind
 from builder.audit.python_tree import PythonTree
 
-__all__ = ["DECODERS", "ELF_AS_TEXT", "Payload", "python_payloads"]
+__all__ = ["DECODERS", "ELF_AS_TEXT", "Payload", "compiled_payloads", "python_payloads"]
 
 DECODERS = (
     "b64decode",
@@ -43,6 +44,8 @@ _SIGNS: dict[str, re.Pattern[bytes]] = {
 """What a line of a payload looks like for some decoders, `_LINE` for the others: encoders break lines at 64 or 76
 characters, if at all."""
 _BLANKS = re.compile(rb"\s+")
+_COMPILED = re.compile(rb"(?=[sautAZz\xf3\xe1\xf5\xf4\xc1]([\0-\xff]{3}[\0-\x03]))", re.DOTALL)
+"""A long constant as marshal writes it: type, with or without the mark of a reference, and length in four bytes."""
 _HEX = re.compile(rb"[0-9a-fA-F]+")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]+={0,2}")
 _BASE32 = re.compile(rb"[A-Z2-7]+=*")
@@ -85,14 +88,41 @@ def python_payloads(source: bytes, tree: PythonTree, words: frozenset[str]) -> I
         if isinstance(node.value, bytes):
             yield Payload(node.lineno, node.value)
         text = node.value if isinstance(node.value, bytes) else node.value.encode("ascii", "ignore")
-        text = _BLANKS.sub(b"", text)
-        for way in _WAYS:
-            try:
-                data = way(text)
-            except (ValueError, OverflowError):  # binascii.Error is one
-                continue
-            if data:
-                yield Payload(node.lineno, data)
+        yield from (Payload(node.lineno, data) for data in _decoded(text))
+
+
+def compiled_payloads(data: bytes) -> Iterator[Payload]:
+    """The same of a compiled module, by its long constants; lines are not known and read 0.
+
+    Nothing is unmarshalled: that may crash the interpreter.
+    """
+    if not any(word.encode() in data for word in DECODERS):
+        return
+    end = 0
+    for match in _COMPILED.finditer(data):
+        size = int.from_bytes(match[1], "little")
+        start = match.start() + 5
+        if match.start() < end or not _LEAST <= size <= len(data) - start:
+            continue
+        text = data[start : start + size]
+        if text[:_LEAST].isascii():
+            end = start + size
+            yield from (Payload(0, found) for found in _decoded(text))
+        elif archive_kind(text) is not None:
+            end = start + size
+            yield Payload(0, text)
+
+
+def _decoded(text: bytes) -> Iterator[bytes]:
+    """What a text decodes to, each way that fits."""
+    text = _BLANKS.sub(b"", text)
+    for way in _WAYS:
+        try:
+            data = way(text)
+        except (ValueError, OverflowError):  # binascii.Error is one
+            continue
+        if data:
+            yield data
 
 
 def _has_line(source: bytes, decoder: str) -> bool:

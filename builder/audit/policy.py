@@ -17,12 +17,13 @@ from typing import Literal
 
 from builder import resources
 from builder.audit.facts import WheelFacts
-from builder.audit.judge import TOKENS, Claim
+from builder.audit.judge import TOKENS, Claim, asked_for
 from builder.audit.needs import undeclared_libraries
 from builder.audit.promises import glibc_findings, promise_findings
 from builder.audit.tables import library_stem, load_contents, load_mends
 from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
+from builder.lock.policy import load_package_policy
 from builder.project.exceptions import AuditException, parse_exceptions
 
 __all__ = [
@@ -297,6 +298,12 @@ def _notes(
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
     yield from _computed(facts, backend, chain)
+    yield from _installing(facts, backend, chain)
+    for elf in facts.elf:
+        for code in elf.device:
+            if code.kind == "ptx":
+                seen = f"{code.count} programs in PTX, {code.detail}, the first at offset {code.offset}"
+                yield _note("device-code-as-text", "cuda", elf.path, seen, chain)
     modules: dict[str, list[str]] = {}
     for member in facts.members:
         if member.kind == "spirv":
@@ -328,6 +335,29 @@ def _computed(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterat
             more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
             shown = ", ".join(text for _, text in places[:_SHOWN])
             yield _note("computed-dlopen", backend, places[0][0], f"unknown: {why}: {shown}{more}", chain)
+
+
+def _installing(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
+    """Code that installs another backend's packages when it runs: no lock has them."""
+    for use in facts.python:
+        if use.how != "install":
+            continue
+        for other, word in asked_for(use.name, load_package_policy()):
+            if other != backend:
+                evidence = f"line {use.line}: installs {word} at run time ({use.name})"
+                fix = f"lock what {facts.name} installs, or see that this code is not reached"
+                yield (
+                    Finding(
+                        rule="installs-at-run-time",
+                        severity="warning",
+                        backend=other,
+                        path=use.path,
+                        evidence=evidence,
+                        chain=chain,
+                        fix=fix,
+                    ),
+                    "ok",
+                )
 
 
 def _note(rule: str, backend: str, path: str, evidence: str, chain: tuple[str, ...]) -> tuple[Finding, Level]:

@@ -149,7 +149,8 @@ def promise_findings(facts: WheelFacts, *, backend: str, chain: tuple[str, ...])
 
 
 def glibc_findings(facts: WheelFacts, glibc: str, *, backend: str, chain: tuple[str, ...]) -> Iterator[Finding]:
-    """Files that cannot load beside the image's own `glibc`, whatever the tag promises."""
+    """Files that cannot load beside the image's own `glibc`, whatever the tag promises; or a tag that asks for a newer
+    one, which no installer takes there."""
     floor = symbol_floors(_native(facts)).get("GLIBC")
     if floor is not None and version_key(floor[0]) > version_key(glibc):
         yield Finding(
@@ -160,6 +161,20 @@ def glibc_findings(facts: WheelFacts, glibc: str, *, backend: str, chain: tuple[
             evidence=f"needs GLIBC_{floor[0]}, the image has glibc {glibc}",
             chain=chain,
             fix=f"choose a base with glibc {floor[0]} or newer, or an older build of {facts.name}",
+            means="block",
+        )
+        return
+    promise = promise_of(facts.file)
+    if promise is not None and version_key(promise.glibc) > version_key(glibc):
+        yield Finding(
+            rule="newer-glibc-than-the-image",
+            severity="error",
+            backend=backend,
+            path=facts.file,
+            evidence=f"its tag {promise.tag} asks for glibc {promise.glibc}, the image has glibc {glibc} and takes "
+            f"manylinux_{glibc.replace('.', '_')} at most",
+            chain=chain,
+            fix=f"choose a base with glibc {promise.glibc} or newer, or rebuild {facts.name} for manylinux_2_28",
             means="block",
         )
 

@@ -14,22 +14,35 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from builder.audit.facts import How, PythonUse
 from builder.audit.folding import UNKNOWN, Folder
-from builder.audit.openings import FINDER, LOADERS, Opening, openings
+from builder.audit.loose_source import loose_strings
+from builder.audit.nested import ELF_AS_BASE64
+from builder.audit.openings import FINDER, LOADERS, PRELOAD, Opening, openings
 from builder.audit.payloads import DECODERS, ELF_AS_TEXT
 from builder.audit.python_tree import PythonTree
 from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
 
-_BY_STEM = frozenset({FINDER, "load_library"})
-"""Take a name without `lib` or without `.so`."""
-_LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER)
+_BY_STEM = frozenset({FINDER, "load_library", "DLL", "dlopen"})
+"""Take a name without `lib` or without `.so`; cffi's dlopen searches for one without a dot."""
+_LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER, PRELOAD)
 _CALLS = (*sorted(LOADERS), "cdll", FINDER)
 _TESTS = re.compile(r"(?:^|/)(?:tests?|testing)/|(?:^|/)test_[^/]*$")
 """Sources that nothing runs after installation: names made at run time there tell nothing."""
 _LIBRARIES = "libraries="
+_KERNEL = "__global__"
+"""Begins a kernel in CUDA C++ and in HIP."""
+_COMPILERS = ("RawKernel", "RawModule", "SourceModule", "load_inline", "cuda_sources", "nvrtcCreateProgram")
+"""Of CuPy, PyCUDA, torch and CUDA's own bindings: compile the source of a kernel when the program runs."""
+_INSTALLS = ("pip install", '"install"', "'install'")
+_RUNS = (b"subprocess", b"os.system", b"pip._internal", b"pip.main", b"pipmain")
+_RUNNERS = frozenset({"system", "run", "Popen", "call", "check_call", "check_output", "getoutput", "main", "pipmain",
+                      "create_subprocess_exec", "create_subprocess_shell", "execv", "execvp", "spawnv"})  # fmt: skip
+_ASKED = 200
+_INSTALLERS = frozenset({"pip", "pip3", "uv", "conda", "mamba"})
 _FUNCTIONS = frozenset({*_CALLS, *DECODERS})
 _NO_PROSE = re.compile(rb"[ \t]*(?:[^\w\s`'.]|'\)|\r?\n|as\b|$)")
+_PRELOADED = re.compile(r"[:\s]")
 _LINK = re.compile(r"-l([\w+-]+)")
 _MAX_SOURCE = 8 << 20
 _SHOWN = 60
@@ -49,19 +62,28 @@ class PythonScanner:
         )
         short = "|".join(re.escape(flag[2:]) for flag in sorted(self._link))
         self._listed = re.compile(rf"libraries=[\[(][^\])]*[\"'](?:{short})[\"']".encode())
-        words = dict.fromkeys(
-            (*_LOADER_WORDS, *sorted(tables.libraries), *sorted(self._link), ".so*", _LIBRARIES, *DECODERS, ELF_AS_TEXT)
-        )
-        self._words = tuple(words)
+        telling = (*_LOADER_WORDS, ".so*", _LIBRARIES, *DECODERS, ELF_AS_TEXT, ELF_AS_BASE64, _KERNEL, *_INSTALLS)
+        self._words = tuple(dict.fromkeys((*telling, *_COMPILERS, *sorted(tables.libraries), *sorted(self._link))))
         self._matcher = BytesAhoCorasick(
-            [word.encode() for word in words], matchkind=MatchKind.LeftmostLongest, implementation=Implementation.DFA
+            [word.encode() for word in self._words],
+            matchkind=MatchKind.LeftmostLongest,
+            implementation=Implementation.DFA,
+        )
+        # A tenth of the time: few and short enough for the processor's vectors. Most sources hold none of them.
+        self._telling = BytesAhoCorasick(
+            [word.encode() for word in dict.fromkeys((*telling, *(flag[:4] for flag in sorted(self._link))))],
+            matchkind=MatchKind.LeftmostFirst,
+            implementation=Implementation.ContiguousNFA,
         )
 
     def words(self, source: bytes) -> frozenset[str]:
-        """Words in a source that decide whether it is worth a closer look, here and for `python_payloads`.
+        """Words in a source that decide whether it is worth a closer look, here and for `python_payloads`; none where
+        only libraries are named, which nothing then loads.
 
         Names of loading and decoding functions count where a call, a name or the end of a line follows, not in prose.
         """
+        if not self._telling.find_matches_as_indexes(source):
+            return frozenset()
         found: set[str] = set()
         for index, _, end in self._matcher.find_matches_as_indexes(source):
             word = self._words[index]
@@ -79,10 +101,24 @@ class PythonScanner:
         loads = not seen.isdisjoint(_LOADER_WORDS)
         named = not seen.isdisjoint(self._tables.libraries) and (loads or ".so*" in seen)
         links = not seen.isdisjoint(self._link) or (_LIBRARIES in seen and self._listed.search(source) is not None)
-        if not named and not links and (seen.isdisjoint(_CALLS) or _TESTS.search(path)):
+        kernels = _KERNEL in seen and not seen.isdisjoint(_COMPILERS)
+        installs = not seen.isdisjoint(_INSTALLS) and any(word in source for word in _RUNS)
+        if (
+            not named
+            and not links
+            and not kernels
+            and not installs
+            and (seen.isdisjoint(_CALLS) or _TESTS.search(path))
+        ):
             return ()
         found: dict[tuple[str, str], PythonUse] = {}
-        for name, line, how in self._uses(tree or PythonTree(source), loads=loads):
+        tree = tree or PythonTree(source)
+        uses = (
+            self._loose_uses(source)
+            if loads and tree.broken
+            else self._uses(tree, loads=loads, finder="ctypes" in seen)
+        )
+        for name, line, how in (*uses, *_kernels(tree, kernels), *_installs(tree, installs)):
             use = PythonUse(path=path, name=name, line=line, how=how)
             found.setdefault((name, how), use)
         return tuple(found.values())
@@ -101,10 +137,10 @@ class PythonScanner:
                 found.setdefault(name, PythonUse(path=path, name=name, line=0, how="call"))
         return tuple(found.values())
 
-    def _uses(self, tree: PythonTree, *, loads: bool) -> Iterator[tuple[str, int, How]]:
+    def _uses(self, tree: PythonTree, *, loads: bool, finder: bool) -> Iterator[tuple[str, int, How]]:
         ignored = {id(node.value) for node in tree.all(ast.Expr) if isinstance(node.value, ast.Constant)}
         folder = Folder(tree)
-        for opening in openings(tree):
+        for opening in openings(tree, folder, finder=finder):
             yield from self._opened(opening, folder, ignored)
         for call in tree.all(ast.Call):
             yield from self._linked(call)
@@ -119,6 +155,16 @@ class PythonScanner:
                     if f"-l{name}" in self._link:
                         yield f"-l{name}", node.lineno, "link"
 
+    def _loose_uses(self, source: bytes) -> Iterator[tuple[str, int, How]]:
+        """As `_uses`, for a source that this Python cannot read: names in calls and in lists, as they are written."""
+        for text, line, called in loose_strings(source):
+            if called in LOADERS and self._library(text):
+                yield text, line, "call"
+            elif called in _BY_STEM:
+                yield from ((name, line, "call") for name in self._names((text,), by_stem=True))
+            elif self._library(text):
+                yield text, line, "listed"
+
     def _opened(self, opening: Opening, folder: Folder, ignored: set[int]) -> Iterator[tuple[str, int, How]]:
         """What one call opens; constants that were accounted for are added to `ignored`."""
         known = False
@@ -132,11 +178,16 @@ class PythonScanner:
                         ignored.add(id(inner))
                         yield inner.value if inner.value.endswith(name) else name, inner.lineno, how
         for value in () if known else opening.arguments:
-            for name in self._names(folder.strings(value), by_stem=by_stem):
+            texts = folder.strings(value)
+            if opening.function == PRELOAD:
+                texts = tuple(piece for text in texts for piece in _PRELOADED.split(text))
+            for name in self._names(texts, by_stem=by_stem):
                 known = True
                 yield name, value.lineno, "tried" if how == "call" and opening.optional else how
         first = opening.arguments[0] if opening.arguments else None
-        if not known and how == "call" and first is not None and _is_open(folder.strings(first)):
+        if known or how != "call" or first is None or not opening.direct:
+            return
+        if _is_open(folder.strings(first)):
             yield ast.unparse(first)[:_SHOWN], first.lineno, "computed"
 
     def _names(self, values: Iterable[str], *, by_stem: bool) -> Iterator[str]:
@@ -167,6 +218,42 @@ class PythonScanner:
         if "://" in name:
             return None
         return self._tables.library(name.replace("*", "").rstrip("."))
+
+
+def _kernels(tree: PythonTree, asked: bool) -> Iterator[tuple[str, int, How]]:
+    """Functions that compile kernels, where the source of one is a string of the program."""
+    if not asked:
+        return
+    ignored = {id(node.value) for node in tree.all(ast.Expr) if isinstance(node.value, ast.Constant)}
+    if any(
+        isinstance(node.value, str) and _KERNEL in node.value and id(node) not in ignored
+        for node in tree.all(ast.Constant)
+    ):
+        for call in tree.all(ast.Call):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            if name in _COMPILERS:
+                yield name, call.lineno, "kernel"
+
+
+def _installs(tree: PythonTree, asked: bool) -> Iterator[tuple[str, int, How]]:
+    """What is behind `pip install` in calls that run it; options and all, blanks between."""
+    if not asked:
+        return
+    folder = Folder(tree)
+    for call in tree.all(ast.Call):
+        words: list[str] = []
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        for value in call.args if name in _RUNNERS else ():
+            for item in value.elts if isinstance(value, (ast.List, ast.Tuple)) else (value,):
+                words += " ".join(folder.strings(item)).replace(UNKNOWN, " ").split()
+        if "install" in words:
+            before, after = words[: words.index("install")], words[words.index("install") + 1 :]
+            if after and (name in ("main", "pipmain") or any(_is_installer(word) for word in before)):
+                yield " ".join(after)[:_ASKED], call.lineno, "install"
+
+
+def _is_installer(word: str) -> bool:
+    return word.rsplit("/", 1)[-1] in _INSTALLERS
 
 
 def _is_open(values: tuple[str, ...]) -> bool:

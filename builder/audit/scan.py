@@ -7,6 +7,7 @@ tables are kept in passing (they lie near the start, or in small segments) and r
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from builder.audit.elf import (
     MAGIC,
     PT_DYNAMIC,
     PT_INTERP,
+    PT_LOAD,
     BrokenElf,
     ElfFile,
     ElfHeader,
@@ -30,7 +32,7 @@ from builder.audit.elf import (
     parse_segments,
     parse_symbols,
 )
-from builder.audit.facts import ApiUse, DeviceCode, DeviceKind, ElfFacts
+from builder.audit.facts import ApiUse, DeviceCode, DeviceKind, DlopenName, ElfFacts
 from builder.audit.fatbin import FATBIN_MAGIC, cubin_target, read_fatbin
 from builder.audit.native_names import native_names
 from builder.audit.offload import (
@@ -40,7 +42,7 @@ from builder.audit.offload import (
     read_compressed_bundle,
     read_offload_binary,
 )
-from builder.audit.tables import Tables
+from builder.audit.tables import Tables, library_stem
 from builder.audit.tape import Missing, Tape
 
 __all__ = ["ElfScanner", "Inner", "device_target"]
@@ -54,12 +56,23 @@ _MERGED = (b"/rustc/", b"Go buildinf:")
 _TRAMPOLINE = b"_tramp_table"
 """Implib.so and its descendants name the table of each library's stubs so (yugr/Implib.so)."""
 
+_PTX_END = b".address_size 64\n"
+"""Stands near the beginning of every program in PTX (PTX ISA, "Directives"); compilers write it in two pieces."""
+_PTX_BEGIN = re.compile(rb"\.version\s+\d+\.\d+\s+\.target\s+(sm_\d+[af]?)[^\n]*\s+$")
+_ZIP_END = b"PK\x05\x06"
+_ZIP_END_SIZE = 22
+_IMMEDIATE = 8
+"""Bytes of a name that are the operand of one instruction."""
+_MOVABS = re.compile(rb"[\x48\x49][\xb8-\xbf]")
+"""MOV of eight bytes into a register of x86-64 (Intel's manual, volume 2, "MOV")."""
+
 _CONTEXT = 512
 """Bytes kept before the search position: the longest string we look back into."""
 _AHEAD = 512
 """Bytes that must follow a hit for its string to be whole."""
 _HEADERS = 1 << 16
 _KEEP_HEAD = 48 << 20
+_KEEP_LEAST = 4 << 20
 _KEEP_SEGMENT = 8 << 20
 _KEEP_TOTAL = 64 << 20
 _MAX_STRTAB = 96 << 20
@@ -75,7 +88,7 @@ _SHOWN_FUNCTIONS = 8
 _HOST_MACHINES = frozenset({3, 21, 22, 40, 62, 183, 243, 258})
 
 Inner = tuple[int, bytes]
-"""A host ELF file inside another file: its offset and its bytes."""
+"""A host ELF file, or a zip archive, inside another file: its offset and its bytes."""
 
 
 @dataclass(slots=True)
@@ -98,6 +111,10 @@ class _Seen:
     interfaces: dict[str, int] = field(default_factory=dict)
     device: dict[DeviceKind, _Device] = field(default_factory=dict)
     inner: list[Inner] = field(default_factory=list)
+    instructions: list[tuple[str, int]] = field(default_factory=list)
+    """Stems of names among the instructions, with their places."""
+    archive: tuple[int, int] | None = None
+    """Begin and end of a zip archive behind everything else."""
     merged: bool = False
     loads_from_python: bool = False
     faults: list[str] = field(default_factory=list)
@@ -116,6 +133,7 @@ class ElfScanner:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._stems = tuple(stem.encode() + b"\0" for stem in tables.stems)
+        self._begins = {f"{stem}.so"[:_IMMEDIATE].encode(): stem for stem in (*tables.begins, *tables.stems)}
         self._patterns: tuple[bytes, ...] = (
             # Few and with few beginnings, or the search loses its fast path. Short ones are checked by hand.
             FATBIN_MAGIC,
@@ -128,6 +146,9 @@ class ElfScanner:
             *_MERGED,
             _TRAMPOLINE,
             *self._stems,
+            *self._begins,
+            _PTX_END,
+            _ZIP_END,
             *(mark.data for mark in tables.marks),
             *(_interface(name) for name in tables.interfaces),
         )
@@ -159,7 +180,7 @@ class ElfScanner:
     ) -> ElfFacts:
         """The facts of one file of `size` bytes; `stream` starts it from the beginning (called once, rarely again).
 
-        Host ELF files inside it are appended to `inner`.
+        Host ELF files inside it, and a zip archive behind it, are appended to `inner`.
         """
         tape = Tape(stream(), size)
         header = parse_header(tape.read(0, 64))
@@ -167,7 +188,7 @@ class ElfScanner:
         seen = _Seen()
         self._search(tape, seen)
         if inner is not None:
-            inner += seen.inner
+            inner += (*seen.inner, *_archive(stream, seen))
         extra: list[tuple[int, int]] = []
         for _ in range(_MAX_RESTREAMS):
             try:
@@ -177,50 +198,71 @@ class ElfScanner:
                 extra.append((start, missing.offset + max(missing.size, _BLOCK) - start))
                 tape = Tape(stream(), size)
                 tape.keep([*self._worth_keeping(header, tape, size), *extra])
-                while tape.pull():
-                    tape.drop(tape.end)
+                while tape.turn(tape.end):
+                    pass
         seen.faults.append("loader tables are scattered over the file; not all were read")
         return self._facts(path, size, ElfFile(header=header, segments=()), seen, frozenset(), ())
 
-    def inside(self, size: int, stream: Iterable[bytes]) -> tuple[tuple[DeviceCode, ...], tuple[Inner, ...]]:
-        """Device code and host ELF files inside a file that is no ELF file, e.g. a static library."""
+    def inside(
+        self, size: int, stream: Callable[[], Iterable[bytes]]
+    ) -> tuple[tuple[DeviceCode, ...], tuple[tuple[str, int], ...], tuple[Inner, ...]]:
+        """Device code, marks of runtimes (stem and offset) and files inside a file that is no ELF file, e.g. a static
+        library."""
         seen = _Seen()
-        self._search(Tape(stream, size), seen)
-        return _devices(seen), tuple(seen.inner)
+        self._search(Tape(stream(), size), seen)
+        return _devices(seen), tuple(sorted(seen.marks.items())), (*seen.inner, *_archive(stream, seen))
 
     def _worth_keeping(self, header: ElfHeader, tape: Tape, size: int) -> list[tuple[int, int]]:
-        """Where the loader's tables probably are: the head of the file, the dynamic section, small segments."""
-        ranges = [(0, min(size, _KEEP_HEAD))]
-        total = ranges[0][1]
+        """Where the loader's tables probably are: before the first code, in the dynamic section, in small segments.
+
+        Of 187 libraries above 4 MB, 21 have code and tables in one segment; the tables are within its first eighth.
+        What was kept is memory that no later chunk can use: too much of it costs more time than it saves.
+        """
         head = tape.read(0, _HEADERS)
-        for segment in parse_segments(header, lambda offset, length: head[offset : offset + length]):
+        segments = parse_segments(header, lambda offset, length: head[offset : offset + length])
+        code = min(
+            (segment.offset for segment in segments if segment.type == PT_LOAD and segment.executable), default=0
+        )
+        total = min(size, _KEEP_HEAD, code or size, max(_KEEP_LEAST, size // 4))
+        ranges = [(0, total)]
+        for segment in segments:
             offset, length = segment.offset, segment.filesz
             if segment.type in (PT_DYNAMIC, PT_INTERP):
                 ranges.append((offset, min(length, 1 << 20)))
-            elif length <= _KEEP_SEGMENT and total + length <= _KEEP_TOTAL and offset >= _KEEP_HEAD:
+            elif segment.executable or offset < ranges[0][1]:
+                continue
+            elif length <= _KEEP_SEGMENT and total + length <= _KEEP_TOTAL:
                 ranges.append((offset, length))
                 total += length
         return ranges
 
     def _search(self, tape: Tape, seen: _Seen) -> None:
-        position = resume = 0
-        while tape.pull() or position < tape.end:
-            window, base, final = tape.window, tape.base, tape.exhausted
-            stop = tape.end if final else tape.end - _AHEAD
-            if stop > position:
-                view = memoryview(window)[position - base :]
-                hits = self._matcher.find_matches_as_indexes(view)
-                for index, start, _ in hits:
-                    at = position + start
-                    if at >= stop:
-                        break
-                    if at >= resume:
-                        resume = max(resume, self._hit(self._patterns[index], at, tape, seen))
-                position = max(position, stop)
-            position = max(position, resume)
-            tape.drop(min(position, tape.size) - _CONTEXT if position <= tape.end else position)
-            if tape.exhausted and position >= tape.end:
-                return
+        """Search chunk by chunk; what lies between two is searched in a short copy of where they meet."""
+        position = 0
+        while True:
+            if position >= tape.end - _AHEAD and not tape.turn(position):
+                break
+            stop = tape.end - _AHEAD
+            if position < tape.base:
+                stop = min(stop, tape.base)
+                data: bytes | memoryview = tape.read(position, stop - position + self._longest)
+            else:
+                data = memoryview(tape.window)[position - tape.base :]
+            if position < stop:
+                position = self._hits(data, position, stop, tape, seen)
+        if position < tape.end:
+            self._hits(tape.read(position, _AHEAD), position, tape.end, tape, seen)
+
+    def _hits(self, data: bytes | memoryview, position: int, stop: int, tape: Tape, seen: _Seen) -> int:
+        """Handle the hits of `data`, which begins at `position`, before `stop`; returns from where to look on."""
+        resume = position
+        for index, start, _ in self._matcher.find_matches_as_indexes(data):
+            at = position + start
+            if at >= stop:
+                break
+            if at >= resume:
+                resume = max(resume, self._hit(self._patterns[index], at, tape, seen))
+        return max(stop, resume)
 
     def _hit(self, pattern: bytes, at: int, tape: Tape, seen: _Seen) -> int:
         """Handle one hit; returns the offset from which to look on."""
@@ -271,6 +313,14 @@ class ElfScanner:
             seen.loads_from_python |= _follows_nul(tape, at)
         elif pattern in self._stems:
             return self._name(at, tape, seen)
+        elif pattern in self._begins:
+            return self._begin(pattern, at, tape, seen)
+        elif pattern == _PTX_END:
+            begin = _PTX_BEGIN.search(tape.before(at, _CONTEXT))
+            if begin is not None:
+                seen.add_device("ptx", at - len(begin[0]), (), f"for {begin[1].decode()}")
+        elif pattern == _ZIP_END:
+            seen.archive = _archive_behind(tape, at)
         return at + len(pattern)
 
     def _inner_elf(self, at: int, tape: Tape, seen: _Seen) -> int:
@@ -316,6 +366,15 @@ class ElfScanner:
         if len(seen.strings) < _MAX_NAMES and ("lib" in text or "%" in text or text.startswith(".so")):
             seen.strings.append((text, start))
         return max(end, at + 3)
+
+    def _begin(self, pattern: bytes, at: int, tape: Tape, seen: _Seen) -> int:
+        """The first eight bytes of a name: of a string, or the operand of an instruction."""
+        text, start, _ = _printable(tape, at)
+        if ".so" in text[at - start :]:
+            return self._name(at, tape, seen)
+        if _MOVABS.fullmatch(tape.before(at, 2)):
+            seen.instructions.append((self._begins[pattern], at))
+        return at + len(pattern)
 
     def _conclude(self, path: str, size: int, tape: Tape, seen: _Seen) -> ElfFacts:
         elf = parse_elf_from(tape.kept)
@@ -384,6 +443,15 @@ class ElfScanner:
         api: tuple[ApiUse, ...],
     ) -> ElfFacts:
         signs = native_names(self._constants(elf, seen), self._tables, merged=seen.merged)
+        written = {library_stem(entry.name) for entry in signs.opened}
+        opened = [
+            *signs.opened,
+            *(
+                DlopenName(name=f"{stem}.so", offset=at)
+                for stem, at in dict(seen.instructions).items()
+                if stem not in written
+            ),
+        ]
         return ElfFacts(
             path=path,
             machine=machine_name(elf.machine),
@@ -394,6 +462,7 @@ class ElfScanner:
             needed=elf.needed,
             filters=elf.filters,
             auxiliaries=elf.auxiliaries,
+            audits=elf.audits,
             rpath=elf.rpath,
             runpath=elf.runpath,
             version_needs=dict(elf.version_needs),
@@ -404,7 +473,7 @@ class ElfScanner:
             can_dlopen=not names.isdisjoint(self._tables.loaders),
             loads_from_python=seen.loads_from_python,
             names=signs.count,
-            dlopen=signs.opened,
+            dlopen=tuple(opened),
             parts=signs.parts,
             words=signs.words,
             static=tuple(sorted(seen.marks.items())),
@@ -437,6 +506,25 @@ class ElfScanner:
                 yield text, offset
 
 
+def _archive_behind(tape: Tape, at: int) -> tuple[int, int] | None:
+    """Where the zip archive lies whose last record is at `at`; None for a record that does not end the file."""
+    record = tape.read(at, _ZIP_END_SIZE)
+    if len(record) < _ZIP_END_SIZE:
+        return None
+    count, directory, offset, comment = struct.unpack_from("<HIIH", record, 10)
+    start, end = at - directory - offset, at + _ZIP_END_SIZE + comment
+    return (start, end) if count and 0 < start < at and end == tape.size and end - start <= _MAX_INNER else None
+
+
+def _archive(stream: Callable[[], Iterable[bytes]], seen: _Seen) -> Iterator[Inner]:
+    """The archive that was seen, from a second reading of the file."""
+    if seen.archive is not None:
+        start, end = seen.archive
+        tape = Tape(stream(), end)
+        tape.turn(start)
+        yield start, tape.read(start, end - start)
+
+
 def _interface(name: str) -> bytes:
     return name.encode() + b"\0"
 
@@ -459,7 +547,7 @@ def _forward(tape: Tape) -> ReadAt:
 
     def read(offset: int, size: int) -> bytes:
         if offset > tape.end:
-            tape.drop(offset)
+            tape.turn(offset)
         return tape.read(offset, size)
 
     return read
@@ -467,13 +555,13 @@ def _forward(tape: Tape) -> ReadAt:
 
 def _follows_nul(tape: Tape, at: int) -> bool:
     """Whether a constant begins at `at`. The NUL is not part of any pattern: the constant before may end with it."""
-    return tape.window[at - tape.base - 1 : at - tape.base] == b"\0"
+    return tape.before(at, 1) == b"\0"
 
 
 def _printable(tape: Tape, at: int) -> tuple[str, int, int]:
     """The run of printable characters around `at`, with its start and end."""
     after = tape.read(at, _AHEAD)
-    before = tape.window[max(0, at - tape.base - _CONTEXT) : at - tape.base]
+    before = tape.before(at, _CONTEXT)
     left = _printable_start(before[::-1])[::-1]
     right = _printable_start(after)
     return (left + right).decode("ascii"), at - len(left), at + len(right)

@@ -312,7 +312,7 @@ def _solve(
     from packaging.requirements import InvalidRequirement, Requirement
 
     from builder.errors import BadInput
-    from builder.matrix import solve
+    from builder.matrix import parse_question, solve
     from builder.names import parse_arch
     from builder.node import node_class as node_class_named
 
@@ -324,13 +324,15 @@ def _solve(
         except InvalidRequirement as error:
             raise BadInput(f"--want {text!r} is no requirement", why=str(error), fix="e.g. 'torch>=2.9'") from error
     loaded = _load(tables)
+    named = {key: value for key, value in (("python", python), ("toolkit", toolkit)) if value is not None}
+    asked = parse_question(named, loaded.backend(backend))
     solution = solve(
         loaded,
         backend=backend,
-        python=python,
+        python=asked.python,
         arch=machine,
         node_class=node_class_named(node_class, tables) if node_class else None,
-        toolkit=toolkit,
+        toolkit=asked.toolkit,
         want=wants,
         allow_unknown=allow_unknown,
     )

@@ -42,7 +42,7 @@ def _cells(backend: Backend) -> dict[str, tuple[str, ...]]:
 
 def _versions(text: str) -> list[str]:
     cells = [part.removeprefix("==") for part in alternatives(text)]
-    return [cell for cell in cells if parse(cell.removesuffix(".*")) is not None]
+    return [cell for cell in cells if cell[:1].isdigit() and parse(cell.removesuffix(".*")) is not None]
 
 
 @lru_cache(maxsize=1024)
@@ -62,7 +62,8 @@ def companion(backend: Backend, question: Question, name: str, bounds: Specifier
     A version that is asked for by itself is judged though no table names it.
     """
     pins = [item.version for item in bounds if item.operator == "==" and not item.version.endswith("*")]
-    cells = [cell for cell in _cells(backend)[name] if meets(cell, bounds)]
+    known = _cells(backend).get(name, ())  # none for what only a set names, as another package's companion
+    cells = [cell for cell in known if meets(cell, bounds)]
     cells = [*(pin for pin in pins if not any(within(pin, cell) for cell in cells)), *cells]
     other = _elsewhere(backend, name, question.toolkit) if question.toolkit is not None else ()
     cells = [cell for cell in cells if cell not in other] or cells[
@@ -80,15 +81,15 @@ def companion(backend: Backend, question: Question, name: str, bounds: Specifier
     if against is not None:
         return None, against
     title = f"{backend.spec.toolkit} {question.toolkit}" if question.toolkit else "this set"
-    told = ", ".join(_cells(backend)[name][:3])
+    told = ", ".join(known[:3])
     return None, RuleVerdict(
         rule="companion",
         verdict="unknown",
         why=f"no table says which {name} goes with {title}"
-        if cells
+        if cells or not told
         else f"no table names a {name}{bounds}; the newest it does are {told}",
         source=backend.spec.source,
-        fix=f"another release, or leave {name} out" if cells else f"ask for one of these: {told}",
+        fix=f"another release, or leave {name} out" if cells or not told else f"ask for one of these: {told}",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -18,7 +19,7 @@ from builder.matrix.systems import normalise_system, same_system
 from builder.matrix.tables import Row
 from builder.matrix.versions import within
 
-__all__ = ["Contents", "listed", "missing", "read_image", "unread"]
+__all__ = ["Contents", "listed", "missing", "of_chip", "read_image", "unread"]
 
 _FIELDS = MappingProxyType(
     {
@@ -137,6 +138,29 @@ def unread(contents: Contents) -> str | None:
     if contents.toolkit is None or not bounds or any(within(contents.toolkit, bound) for bound in bounds):
         return None
     return f"tags of {' and '.join(bounds)} were read"
+
+
+def of_chip(backend: Backend, contents: Contents, chip: str) -> str | None:
+    """The image that is this one but for its chip, where the forms have it: `…:v0.10.0rc1` → `…:v0.10.0rc1-310p`.
+
+    A form that fixes its chip is one of several of a name; that which differs least in the rest of it is taken.
+    """
+    told = {"toolkit": contents.toolkit, "python": contents.python, "chip": chip, **contents.packages}
+    bare = _HOST.sub("", contents.image.partition("@")[0])
+    match = _pattern(contents.row.text("form") or "").fullmatch(bare)
+    if match is None:
+        return None
+    told |= {key.replace("_", "-"): value for key, value in match.groupdict().items() if key != "chip"}
+    found = []
+    for row in backend.rows("image"):
+        form = row.text("form") or ""
+        if row.text("chip") != chip and "{chip}" not in form:
+            continue
+        fields = set(re.findall(r"\{([^{}]+)\}", form))
+        if form.partition(":")[0] == bare.partition(":")[0] and fields <= told.keys():
+            name = re.sub(r"\{([^{}]+)\}", lambda field: told[field[1]] or "", form)
+            found.append((SequenceMatcher(None, bare, name).ratio(), name))
+    return max(found)[1] if found else None
 
 
 def listed(backend: Backend, contents: Contents) -> Row | None:

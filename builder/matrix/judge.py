@@ -82,7 +82,13 @@ def _check_toolkit(goal: Goal, table: Table, row: Row) -> RuleVerdict | None:
     if title is None:
         return None
     if goal.toolkit is not None:
-        if toolkit_agrees(row, goal.toolkit) is not False:
+        agrees = toolkit_agrees(row, goal.toolkit)
+        pinned = any(one.operator == "==" for one in goal.wants.get(table.lead or "", ()))  # whoever names both decides
+        if agrees is None and not pinned and any(toolkit_agrees(other, goal.toolkit) for other in table.rows):
+            why = f"no source says whether {title} {goal.toolkit} goes with {describe(row)}, and one does of others"
+            fix = f"a set that is listed with {title} {goal.toolkit}, or --allow-unknown"
+            return RuleVerdict(rule="toolkit", verdict="unknown", why=why, source=row.source.text, fix=fix)
+        if agrees is not False:
             return None
         return RuleVerdict(
             rule="toolkit",

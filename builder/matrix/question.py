@@ -302,8 +302,11 @@ def _driver(value: str) -> str:
     """The number in what a vendor's tool prints; an error message of the tool is said to be one.
 
     The first dotted number that is no part of a word: neither `x86_64` of the kernel module's banner nor the epoch of
-    a package version (`1:6.4.43483-…`) is the driver's.
+    a package version (`1:6.4.43483-…`) is the driver's. Windows prefixes NVIDIA's number and shifts its point:
+    `32.0.15.6094` of the device manager is 560.94.
     """
+    if windows := re.fullmatch(r"\d\d\.\d+\.1(\d)\.(\d\d)(\d\d)", value):
+        return f"{windows[1]}{windows[2]}.{windows[3]}"
     if re.match(r"[<>~!=]", value) or re.fullmatch(r"[\d.]+\+", value):
         raise _no_range(f"driver={value}")
     dotted = re.search(r"(?<![\w.])\d+(?:\.[0-9A-Za-z]+)+", value)

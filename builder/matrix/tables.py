@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 import tomllib
 from collections import Counter
@@ -308,20 +309,23 @@ def _laws(table: Table, faults: _Faults) -> None:
 
 
 def _contradictions(table: Table) -> Iterator[str]:
-    """Conditions under which one row says supported and another unsupported."""
+    """Conditions under which one row says supported and another unsupported.
+
+    Of lists every pair counts: a toolkit and a driver that one row puts together, another must not keep apart. Bounds
+    are held as they are written: a narrower bound is an exception, and no contradiction.
+    """
     verdicts: dict[str, str] = {}
     for row in table.rows:
         verdict = row.text("verdict")
         if verdict not in ("supported", "unsupported"):
             continue
-        conditions = [
-            f"{column} {_plain(row.cells[column])}"
-            for column in ("rule", "when", "toolkit", "driver", "subject")
-            if column in row.cells
-        ]
-        text = "; ".join(conditions)
-        if verdicts.setdefault(text, verdict) != verdict:
-            yield text
+        named = ("subject",) if table.kind.name == "driver-window" else ("rule", "when")
+        alone = [f"{column} {_plain(row.cells[column])}" for column in named if column in row.cells]
+        lists = [[f"{column} {cell}" for cell in row.texts(column) or ()] for column in ("toolkit", "driver")]
+        for pair in itertools.product(*(cells for cells in lists if cells)):
+            text = "; ".join((*alone, *pair))
+            if verdicts.setdefault(text, verdict) != verdict:
+                yield text
 
 
 def _overlaps(table: Table, column: str) -> Iterator[tuple[str, str]]:

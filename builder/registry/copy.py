@@ -12,7 +12,7 @@ from builder.registry.errors import MissingContent
 from builder.registry.layout import Layout
 from builder.registry.manifests import check_index, pointed_blobs, pointed_manifests
 from builder.registry.threads import each
-from builder.registry.values import BlobSource, Descriptor, FileSource, Manifest, Repository
+from builder.registry.values import BlobSource, Descriptor, FileSource, Manifest, Repository, VerifiedSource
 
 __all__ = ["Copied", "copy"]
 
@@ -148,7 +148,7 @@ class _Run:
 def _blob_source(repository: Repository, blob: Descriptor) -> BlobSource:
     if isinstance(repository, Layout):
         return FileSource(repository.blob_path(blob.digest))
-    return lambda: repository.read_blob(blob.digest)
+    return VerifiedSource(lambda: repository.read_blob(blob.digest))
 
 
 class _Stopped(Exception):
@@ -162,4 +162,4 @@ def _stoppable(source: BlobSource, stop: threading.Event) -> BlobSource:
                 raise _Stopped
             yield chunk
 
-    return opened
+    return VerifiedSource(opened) if isinstance(source, VerifiedSource) else opened

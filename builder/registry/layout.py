@@ -27,7 +27,16 @@ from builder.registry.manifests import (
     referrer_entry,
     subject_of,
 )
-from builder.registry.values import CHUNK, REF_NAME, BlobSource, Descriptor, FileSource, Manifest, MediaType
+from builder.registry.values import (
+    CHUNK,
+    REF_NAME,
+    BlobSource,
+    Descriptor,
+    FileSource,
+    Manifest,
+    MediaType,
+    VerifiedSource,
+)
 from builder.store import CorruptBlob, disk_errors, write_atomic
 
 __all__ = ["Layout"]
@@ -135,17 +144,19 @@ class Layout:
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
             partial = Path(name)
             try:
-                hasher = hashlib.sha256()
+                hasher = None if isinstance(source, VerifiedSource) else hashlib.sha256()
                 size = 0
                 with os.fdopen(handle, "wb") as file:
                     for chunk in source():
-                        hasher.update(chunk)
+                        if hasher is not None:
+                            hasher.update(chunk)
                         size += len(chunk)
                         file.write(chunk)
                     file.flush()
                     os.fsync(file.fileno())
+                found = descriptor.digest if hasher is None else Digest(hasher.hexdigest())
                 origin = source.path if isinstance(source, FileSource) else target
-                _verify(descriptor.digest, Digest(hasher.hexdigest()), size, origin, expected_size=descriptor.size)
+                _verify(descriptor.digest, found, size, origin, expected_size=descriptor.size)
                 partial.chmod(0o644)
                 partial.replace(target)
             except BaseException:

@@ -22,6 +22,7 @@ __all__ = [
     "Manifest",
     "MediaType",
     "Repository",
+    "VerifiedSource",
 ]
 
 CHUNK = 1 << 20
@@ -143,6 +144,20 @@ class BytesSource:
     def __call__(self) -> Iterator[bytes]:
         """The bytes, in one piece."""
         yield self.data
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSource:
+    """A `BlobSource` that holds its bytes against the digest on the way, such as `Repository.read_blob`.
+
+    Who reads it to its end need not hash them once more: it raises there when they are not the digest's.
+    """
+
+    read: BlobSource
+
+    def __call__(self) -> Iterator[bytes]:
+        """The bytes as they come."""
+        return self.read()
 
 
 class Repository(Protocol):

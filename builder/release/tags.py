@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from builder.errors import BadInput, Refused, did_you_mean
 from builder.names import Digest, parse_tag
-from builder.node import load_node_classes
 from builder.registry.values import Repository
 from builder.release.evidence import listed_evidence
+from builder.resources import node_class_names
 
 __all__ = ["TAG_FIELDS", "legal_tag", "refuse_class_tag", "refuse_promoted_tag", "version_tag"]
 
@@ -19,7 +19,7 @@ TAG_FIELDS = ("name", "version", "backend", "toolkit", "arch", "python")
 
 def refuse_class_tag(tag: str) -> None:
     """`Refused` for the name of a known node class: such a tag moves by promotion alone, on evidence."""
-    if any(node.name == tag for node in load_node_classes()):
+    if tag in node_class_names():
         raise _moves_by_promotion(tag)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builder.store import Store
-from tests.audit.corpus import Expected, audited, corpus, differences, fetched
+from tests.audit.corpus import UNSEEN, Expected, audited, corpus, differences, fetched
 
 SMALL = 10 << 20
 
@@ -40,3 +40,12 @@ def test_no_rule_or_code_names_a_wheel_of_the_corpus() -> None:
     for row in corpus():
         if row.name not in ("torch", "triton", "torch_npu", "ray"):
             assert f'"{row.name.lower()}"' not in text, row.name
+
+
+def test_levels_of_the_unseen_follow_from_their_tokens() -> None:
+    """The level that somebody wrote down is the one that the tokens mean (docs/audit.md, "Levels")."""
+    order = {"block": {"hard", "via", "meta"}, "carry": {"static", "bundled", "device"}}
+    for row in corpus(UNSEEN):
+        sure = {token for token in row.tokens["cuda"] if not token.endswith("?")}
+        level = next((level for level, tokens in order.items() if sure & tokens), "warn" if sure else "ok")
+        assert row.level == level, row.filename

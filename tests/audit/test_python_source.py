@@ -31,7 +31,8 @@ SCANNER = PythonScanner(load_tables())
         ('import ctypes\n# libcudart.so.12\nlib = ctypes.CDLL("libm.so.6")\n', []),
         ('import ctypes\nraise OSError("libcudart.so.12 is not installed")\n', []),
         ('NAMES = ["libcudart.so.12"]\n', []),
-        ("import ctypes\nlib = ctypes.CDLL('libcudart.so.12'\n", []),
+        # Broken, or for another Python: nobody here can tell, so its calls count as they stand.
+        ("import ctypes\nlib = ctypes.CDLL('libcudart.so.12'\n", [("libcudart.so.12", "call")]),
         ("cuInit = accuInit = 1\n", []),
     ],
     ids=range(14),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from builder.base.values import LockedBase
+from builder.image.buildah import Buildah
 from builder.image.docker_cli import Docker
 from builder.image.values import ImagePlan
 from builder.matrix.values import RunLine, Runtime
@@ -17,6 +20,7 @@ from builder.project.values import CopyRule
 from builder.registry.layout import Layout
 from tests.image.plans import make_plan, make_project
 from tests.image.wheels import File, build_wheel
+from tests.services import program
 from tests.smoke import images
 
 
@@ -107,3 +111,22 @@ def plan(tmp_path: Path, base: LockedBase) -> ImagePlan:
 def open_repository(reference: object) -> Layout:
     parsed = parse_ref(str(reference))
     return Layout(parsed.path)  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def buildah(tmp_path: Path) -> Iterator[Buildah]:
+    """buildah with a storage of its own, which works inside a container too."""
+    if os.geteuid() != 0:
+        pytest.skip("buildah's chroot isolation without user namespaces needs root")
+    conf = tmp_path / "storage.conf"
+    folders = {name: tmp_path / f"buildah-{name}" for name in ("run", "root")}
+    conf.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{folders["run"]}"\ngraphroot = "{folders["root"]}"\n')
+    environ = {
+        "PATH": f"{Path(program('buildah')).parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "CONTAINERS_STORAGE_CONF": str(conf),
+        "BUILDAH_ISOLATION": "chroot",
+    }
+    found = Buildah.find(environ)
+    yield found
+    subprocess.run([found.program, "rmi", "--all", "--force"], env=environ, capture_output=True, check=False)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,25 +22,6 @@ from tests.docker.conftest import open_repository
 from tests.docker.test_engine import settings, tree
 from tests.services import program
 from tests.smoke.images import opened
-
-
-@pytest.fixture
-def buildah(tmp_path: Path) -> Iterator[Buildah]:
-    """buildah with a storage of its own, which works inside a container too."""
-    if os.geteuid() != 0:
-        pytest.skip("buildah's chroot isolation without user namespaces needs root")
-    conf = tmp_path / "storage.conf"
-    folders = {name: tmp_path / f"buildah-{name}" for name in ("run", "root")}
-    conf.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{folders["run"]}"\ngraphroot = "{folders["root"]}"\n')
-    environ = {
-        "PATH": f"{Path(program('buildah')).parent}:{os.environ['PATH']}",
-        "HOME": str(tmp_path),
-        "CONTAINERS_STORAGE_CONF": str(conf),
-        "BUILDAH_ISOLATION": "chroot",
-    }
-    found = Buildah.find(environ)
-    yield found
-    subprocess.run([found.program, "rmi", "--all", "--force"], env=environ, capture_output=True, check=False)
 
 
 def build(plan: ImagePlan, buildah: Buildah, store: Store, layout: Layout) -> RunnableImage:

@@ -33,10 +33,9 @@ from builder.image.packing import GZIP, Packing, refuse_packing
 from builder.image.splice import skeleton_layer, wheel_layer
 from builder.image.values import Layer
 from builder.matrix.values import RunLine
-from builder.names import Digest, RegistryRef
+from builder.names import Digest
 from builder.project.values import ImageOptions
 from builder.registry.layout import Layout
-from builder.registry.open import open_repository
 from builder.registry.values import MediaType
 from builder.smoke.docker import DockerRunner
 from builder.store import Store
@@ -45,7 +44,6 @@ from tests.image.bases import ROOTFS, put_image
 from tests.image.test_oci import a_plan, build, read_json
 from tests.image.test_splice import FILES, POINTS, VENV, listing, unpacked, wheel_file
 from tests.image.wheels import build_wheel
-from tests.services import program
 from tests.smoke.images import opened
 
 ZSTD = Packing(compression="zstd")
@@ -251,72 +249,6 @@ def test_a_lazy_base_stays_lazy(tmp_path: Path, store: Store) -> None:
     target = Layout(tmp_path / "out")
     built = build(a_plan(tmp_path / "project", base), target, store)
     assert read_json(target, built.digest)["layers"][0]["annotations"] == {TOC_ANNOTATION: str(Digest.of(b"table"))}
-
-
-# Other people's tools.
-
-
-def small_image(tmp_path: Path, base: LockedBase, store: Store, registry: str, name: str, packing: Packing) -> str:
-    """An image in the registry; gives its reference by digest."""
-    plan = a_plan(tmp_path / "project", base)
-    project = plan.project.with_layers(compression=packing.compression, estargz=packing.estargz)
-    reference = RegistryRef(registry, name)
-    target = open_repository(reference, environ={}, reporter=SilentReporter())
-    built = build(replace(plan, project=project), target, store, reference=reference)
-    return str(reference.with_digest(built.digest))
-
-
-@pytest.mark.registry
-@pytest.mark.parametrize("packing", [ZSTD, ESTARGZ], ids=["zstd", "estargz"])
-def test_skopeo_and_buildah_read_what_was_packed(
-    tmp_path: Path, base: LockedBase, store: Store, registry_host: str, packing: Packing
-) -> None:
-    kind = "zstd" if packing is ZSTD else "estargz"
-    name = small_image(tmp_path, base, store, registry_host, f"image-packing/{kind}", packing)
-    skopeo = [program("skopeo"), "copy", "--quiet", "--src-tls-verify=false"]
-    subprocess.run([*skopeo, f"docker://{name}", f"oci:{tmp_path / 'copy'}:1"], check=True)
-    copied = Layout(tmp_path / "copy")
-    manifest = copied.resolve("1")
-    assert manifest is not None
-    assert f"@{manifest.digest}" in name, "copied bit by bit"
-    environ = {**os.environ, **buildah_storage(tmp_path)}
-    subprocess.run([program("buildah"), "pull", "--quiet", "--tls-verify=false", name], check=True, env=environ)
-    made = subprocess.run(
-        [program("buildah"), "inspect", "--type", "image", name], check=True, env=environ, capture_output=True
-    )
-    assert json.loads(made.stdout)["OCIv1"]["config"]["Entrypoint"] == ["python", "/app/main.py"]
-
-
-def buildah_storage(tmp_path: Path) -> dict[str, str]:
-    """Storage of its own, which needs no overlay file system."""
-    config = tmp_path / "storage.conf"
-    run, graph = tmp_path / "run", tmp_path / "graph"
-    config.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{run}"\ngraphroot = "{graph}"\n')
-    return {"CONTAINERS_STORAGE_CONF": str(config)}
-
-
-@pytest.mark.registry
-@pytest.mark.docker
-def test_docker_pulls_estargz_layers(
-    tmp_path: Path, base: LockedBase, store: Store, registry_host: str, docker_host: str
-) -> None:
-    name = small_image(tmp_path, base, store, registry_host, "image-packing/docker", ESTARGZ)
-    docker = [program("docker"), "--host", docker_host]
-    subprocess.run([*docker, "pull", "--quiet", name], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*docker, "rmi", "--force", name], check=True, stdout=subprocess.DEVNULL)
-
-
-@pytest.mark.registry
-@pytest.mark.docker
-def test_docker_pulls_zstd_layers_from_the_version_on_that_is_named(
-    tmp_path: Path, base: LockedBase, store: Store, registry_host: str, docker_host: str
-) -> None:
-    name = small_image(tmp_path, base, store, registry_host, "image-packing/docker-zstd", ZSTD)
-    docker = Docker.find({**os.environ, "DOCKER_HOST": docker_host})
-    command = [docker.program, "--host", docker_host]
-    pulled = subprocess.run([*command, "pull", "--quiet", name], capture_output=True, check=False)
-    assert (pulled.returncode == 0) == docker.versions.reads_zstd, pulled.stderr
-    subprocess.run([*command, "rmi", "--force", name], capture_output=True, check=False)
 
 
 @pytest.mark.docker

@@ -141,6 +141,8 @@ def test_solve_in_words(run_builder: RunBuilder) -> None:
         (("--backend", "cudda"), "unknown backend 'cudda'"),
         (("--backend", "cuda", "--want", "torch=>2"), "is no requirement"),
         (("--backend", "cuda", "--arch", "amd64"), "unknown architecture 'amd64'"),
+        (("--backend", "cuda", "--python", "banana"), "python=banana: not a Python version"),
+        (("--backend", "cuda", "--toolkit", "banana"), "toolkit=banana: not a version"),
         (("--backend", "cuda", "--node-class", "h10"), "unknown node class 'h10'"),
         (("--backend", "cuda", "--node-class", "mi300x"), "is of backend rocm, not cuda"),
     ],

@@ -89,7 +89,7 @@ FACTS: list[tuple[str, str, Verdict, str]] = [
     ("cuda", "torch=2.12.1+cu129; arch=aarch64", "unsupported", "framework-machine"),
     ("cuda", "torch=2.12.0+cu129", "unsupported", "framework-set"),
     ("cuda", "torch=2.4.0+cu124; arch=aarch64; device=GH200", "supported", "framework-target"),
-    ("cuda", "torch=2.7.0+cu118; device=A100", "supported", "framework-set"),
+    ("cuda", "torch=2.7.0+cu118; device=A100", "unknown", "framework-target"),
     ("cuda", "torch=2.8.0; device=V100", "supported", "framework-target"),
     ("cuda", "torch=2.11.0+cu128; device=V100", "unsupported", "framework-target"),
     ("cuda", "torch=2.9.0; python=3.14t", "supported", "framework-python"),

@@ -140,3 +140,22 @@ def test_a_release_whose_images_nobody_read_is_unknown() -> None:
 def test_a_development_image_is_not_there_because_the_plain_one_is() -> None:
     assert rule(ask("npu", image="ascend/cann:9.0.1-910b-ubuntu22.04-py3.11-devel")).verdict == "supported"
     assert rule(ask("npu", image="ascend/cann:8.5.0-910b-ubuntu22.04-py3.11-devel")).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("image", "device", "fix"),
+    [
+        ("ascend/vllm-ascend:v0.10.0rc1-openeuler", "Ascend310P3", "ascend/vllm-ascend:v0.10.0rc1-310p-openeuler"),
+        ("quay.io/ascend/vllm-ascend:v0.11.0", "Ascend910_9392", "ascend/vllm-ascend:v0.11.0-a3"),
+        (
+            "quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11",
+            "Atlas 300I Duo",
+            "ascend/cann:8.5.0-310p-ubuntu22.04-py3.11",
+        ),
+        ("ascend/cann:8.5.0-910b-ubuntu22.04-py3.11", "Ascend310B1", "an image that holds it, or what this one holds"),
+    ],
+)
+def test_an_image_for_another_chip_names_the_one_for_this(image: str, device: str, fix: str) -> None:
+    """FR-13: the plain tag holds operators for 910B, the device is a 310P3."""
+    found = rule(ask("npu", image=image, device=device))
+    assert (found.verdict, found.fix) == ("unsupported", fix)

@@ -152,6 +152,20 @@ def test_a_toolkit_no_source_gives_is_unknown_never_invented() -> None:
     assert (named.toolkit, named.unknown) == ("9.1.0", ())
 
 
+def test_a_set_of_no_known_toolkit_is_not_put_with_one_that_others_are_listed_with() -> None:
+    found = solved("npu", toolkit="8.5.0")
+    assert [stack.frameworks["torch-npu"] for stack in found.stacks] == [
+        "2.9.0",
+        "2.8.0.post2",
+        "2.7.1.post2",
+        "2.6.0.post5",
+    ]
+    (newest,) = [one for one in found.refused if one.name == "torch-npu-2.14.0"]
+    assert newest.verdict == "unknown"
+    assert "no source says whether CANN 8.5.0 goes with" in newest.rules[0].why
+    assert solved("npu", "torch==2.12.0", toolkit="8.5.0").stacks == ()
+
+
 def test_what_a_source_vouches_for_goes_before_what_is_let_pass() -> None:
     stacks = solved("npu", allow_unknown=True).stacks
     unknown = [bool(stack.unknown) for stack in stacks]
@@ -350,3 +364,72 @@ def test_frameworks_keep_their_constraints() -> None:
             for name, version in stack.frameworks.items():
                 assert name in bounds
                 assert version.endswith("*") or within(version, bounds[name])
+
+
+def test_a_package_that_only_some_sets_hold_is_no_riddle_for_the_rest() -> None:
+    found = solved("dtk", "vllm", python=None)
+    assert [stack.frameworks["vllm"] for stack in found.stacks] == ["0.18.1"]
+    assert {rule.why for one in found.refused for rule in one.rules} >= {"no table says which vllm goes with DTK 26.04"}
+
+
+def test_bounds_of_a_limit_are_no_version_of_a_constraint() -> None:
+    for stack in solved("cuda", "jax").stacks:
+        assert not any("==>" in constraint for constraint in stack.constraints)
+
+
+@pytest.mark.parametrize(
+    ("backend", "wants", "settings", "newest"),
+    [
+        ("cuda", ["torch==2.9.1"], {"toolkit": "12.9"}, {"torch": "2.9.1+cu129"}),
+        (
+            "cuda",
+            ["torch", "torch-tensorrt"],
+            {},
+            {"torch": "2.14.1", "torch-tensorrt": "2.14.*", "tensorrt": "11.1.*"},
+        ),
+        ("rocm", ["torch"], {"toolkit": "7.2"}, {"torch": "2.14.1+rocm7.2"}),
+        ("npu", ["torch-npu"], {"toolkit": "9.0.0"}, {"torch-npu": "2.10.0", "torch": "2.10.0+cpu"}),
+        ("tpu", ["jax"], {"python": "3.11"}, {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.*"}),
+        ("tpu", ["torch-xla", "jax"], {"python": "3.10"}, {"torch-xla": "2.8.1", "jax": "0.6.2", "libtpu": "0.0.17.*"}),
+        ("xpu", ["torch"], {}, {"torch": "2.13.*"}),
+        ("maca", ["vllm"], {"python": None}, {"torch": "2.8.0", "vllm": "0.21.0"}),
+        ("mlu", ["torch"], {"python": "3.10"}, {"torch-mlu": "1.22.0+torch2.4.0", "torch": "2.4.0+cpu"}),
+    ],
+)
+def test_the_newest_stack_is_that_of_the_makers_tables(
+    backend: str, wants: list[str], settings: dict[str, str | None], newest: dict[str, str]
+) -> None:
+    asked = {"python": settings.get("python", "3.12"), "toolkit": settings.get("toolkit")}
+    stack = solved(backend, *wants, python=asked["python"], toolkit=asked["toolkit"]).stacks[0]
+    assert {name: stack.frameworks.get(name) for name in newest} == newest
+
+
+@pytest.mark.parametrize(
+    ("backend", "wants", "settings", "why"),
+    [
+        ("cuda", ["torch==2.9.1"], {"python": "3.9"}, "3.9 is asked for"),
+        ("cuda", ["vllm", "torch>=2.15"], {}, "does not go with vllm"),
+        ("cuda", ["torch>=3"], {}, "torch>=3 is asked for; this set has torch 2.15.0"),
+        ("rocm", ["torch==2.9.1"], {"toolkit": "7.1"}, "torch==2.9.1 is asked for"),
+        ("npu", ["torch==2.9.0"], {"toolkit": "8.5.0", "python": "3.13"}, "3.13 is asked for"),
+        ("tpu", ["torch-tpu", "torch==2.15.1"], {}, "torch==2.15.1 is asked for"),
+        ("tpu", ["torch-tpu"], {"arch": "aarch64"}, "wheels for x86_64 only"),
+        ("xpu", ["torch==2.14.0"], {}, "no source says which oneAPI goes with"),
+        ("hpu", ["torch"], {"toolkit": "1.9.0"}, "Gaudi software 1.9.0 is asked for"),
+    ],
+)
+def test_the_nearest_miss_is_told_with_source_and_mend(
+    backend: str, wants: list[str], settings: dict[str, str], why: str
+) -> None:
+    found = solved(
+        backend,
+        *wants,
+        python=settings.get("python", "3.12"),
+        arch=settings.get("arch", "x86_64"),
+        toolkit=settings.get("toolkit"),
+    )
+    assert found.stacks == ()
+    assert why in found.refused[0].rules[0].why
+    for refused in found.refused:
+        for rule in refused.rules:
+            assert all((rule.why, rule.source, rule.fix)), (refused.name, rule)

@@ -142,6 +142,16 @@ def test_two_rows_that_contradict_are_a_fault() -> None:
     assert parse_table(other, Path("t.toml"))[1] == ()
 
 
+def test_rows_contradict_in_any_pair_of_their_lists() -> None:
+    wide = WINDOW.replace(
+        'toolkit = ["4.0"]\ndriver = ["40"]\nverdict = "supported"',
+        'toolkit = ["3.9", "4.0"]\ndriver = ["39", "40"]\nverdict = "supported"',
+    )
+    assert wide != WINDOW
+    _, faults = parse_table(wide, Path("t.toml"))
+    assert [fault.what for fault in faults] == ["two rows contradict each other: toolkit 4.0; driver 40"]
+
+
 LIMIT = """\
 kind = "limit"
 title = "Limits"

@@ -225,3 +225,7 @@ def test_every_label_value_is_legal() -> None:
         for value in labels(node).values():
             assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value), (node.name, value)
     assert label_value("x" * 62 + " (y)") == "x" * 62
+
+
+def test_names_alone_are_those_of_the_classes() -> None:
+    assert resources.node_class_names() == {node.name for node in load_node_classes()}

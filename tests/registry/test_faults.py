@@ -13,6 +13,7 @@ from builder.errors import BuilderError
 from builder.events import SilentReporter
 from builder.names import Digest, RegistryRef
 from builder.registry.client import Remote
+from builder.registry.copy import copy
 from builder.registry.errors import (
     MissingContent,
     RegistryBusy,
@@ -22,6 +23,7 @@ from builder.registry.errors import (
     TagMoved,
 )
 from builder.registry.http import ATTEMPTS, shown
+from builder.registry.layout import Layout
 from builder.registry.manifests import referrers_tag
 from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType
 from builder.store import CorruptBlob
@@ -228,11 +230,16 @@ def test_a_cut_download_goes_on(little_registry: Little, open_little: Opener) ->
     ]
 
 
-def test_a_damaged_download_is_refused(little_registry: Little, open_little: Opener) -> None:
-    made = image(open_little(), tag="1.0")
+def test_a_damaged_download_is_refused(little_registry: Little, open_little: Opener, tmp_path: Path) -> None:
+    made = image(open_little(), tag="1.0", extra=(DATA,))
     little_registry.blobs["app", str(BLOB.digest)] = DATA[:-1] + b"!"
     with pytest.raises(CorruptBlob, match="is damaged"):
         list(open_little().read_blob(BLOB.digest))
+    for other in (DATA[:-1] + b"!", DATA[:-1], DATA + b"!"):
+        little_registry.blobs["app", str(BLOB.digest)] = other
+        with pytest.raises(CorruptBlob, match="is damaged"):
+            copy(open_little(), Layout(tmp_path / "out"), made.digest, reporter=SilentReporter())
+        assert not Layout(tmp_path / "out").has_blob(BLOB.digest)
     media_type, raw = little_registry.manifests["app", str(made.digest)]
     little_registry.manifests["app", str(made.digest)] = (media_type, raw + b" ")
     with pytest.raises(CorruptBlob, match="is damaged"):

@@ -133,7 +133,8 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
     name = f"{backend.spec.toolkit} {toolkit}"
     if not rows:
         why = f"the tables list no targets of {name}"
-        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source)
+        fix = f"a release they list: {', '.join(sorted({row.text('toolkit') or '' for row in tables}, key=sort_key))}"
+        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
     row = max(rows, key=lambda row: sort_key(row.text("toolkit") or ""))
     scheme = backend.spec.targets
     found = _compiles(scheme, row.texts("targets") or (), target)
@@ -195,9 +196,10 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
     target = _code_target(question)
     if target is None or not question.packages:
         return None
-    rows = [row for row in _rows(question, backend) if targets_of(row, question.machine) is not None]
+    every = _rows(question, backend)
+    rows = [row for row in every if targets_of(row, question.machine) is not None]
     if not rows:
-        return None
+        return _targets_not_seen(every, target, backend)
     if question.toolkit is None:
         rows = [row for row in rows if row.flag("default")] or rows  # an unlabelled version is the index's own build
     verdicts = [verdict for row in rows if (verdict := row_target(backend, row, target, question.machine)) is not None]
@@ -205,6 +207,23 @@ def framework_target(question: Question, backend: Backend) -> RuleVerdict | None
     if best.verdict == "supported":
         return best
     return dataclasses.replace(best, fix=_target_fix(question, target, backend))
+
+
+def _targets_not_seen(rows: list[Row], target: str, backend: Backend) -> RuleVerdict | None:
+    """A build whose device code no source lists, in a table that has it for others."""
+    for table in set_tables(backend):
+        if not any(row.texts("targets") for row in table.rows):
+            continue
+        row = next((row for row in rows if row in table.rows), None)
+        if row is not None:
+            return RuleVerdict(
+                rule="framework-target",
+                verdict="unknown",
+                why=f"no source lists the device code of {describe(row)}: whether it runs on {target} is not known",
+                source=row.source.text,
+                fix="a build whose device code is listed, or read it with cuobjdump or a like tool",
+            )
+    return None
 
 
 def row_target(backend: Backend, row: Row, target: str, machine: str | None) -> RuleVerdict | None:
@@ -305,7 +324,8 @@ def target_features(question: Question, backend: Backend) -> RuleVerdict | None:
             )
         if can in (None, "unknown"):
             why = f"no source says whether {target} has {name}"
-            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text)
+            fix = f"arch={target}, without {name}"
+            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text, fix=fix)
     why = f"{features} can be set on {target}; code without a feature in its target runs with either"
     return RuleVerdict(rule="target-features", verdict="supported", why=why, source=row.source.text)
 
@@ -355,7 +375,8 @@ def _target_fix(question: Question, target: str, backend: Backend) -> str:
     forced = _override(target, {code for row in own for code in targets_of(row, machine) or ()})
     if able:
         return f"a set with {target}: {_nearest(able, own).text('set')}" + forced
-    carried = sorted({code for row in own for code in targets_of(row, machine) or ()})
+    asked = own or _rows(question, backend)  # a companion stands in no table of the core
+    carried = sorted({code for row in asked for code in targets_of(row, machine) or ()})
     return f"no build listed carries {target}; one of the devices this one is for: {', '.join(carried)}" + forced
 
 

@@ -54,6 +54,9 @@ def driver_floor(question: Question, backend: Backend) -> RuleVerdict | None:
             f"its major ({oldest}): minor-version compatibility; PTX newer than the driver cannot be compiled there"
         )
         return RuleVerdict(rule="driver-floor", verdict="supported", why=why, source=family.source.text)
+    if by_family is None and sort_key(_oldest_of(backend, oldest)) >= sort_key(oldest):
+        why = f"branch {driver} begins with {oldest}, which is enough for any CUDA {family.text('family')}.x"
+        return RuleVerdict(rule="driver-floor", verdict="supported", why=why, source=family.source.text)
     if by_family is None or (enough is None and row is not None and floor is not None and by_family is not False):
         fix = f"give the full version: {oldest} is the oldest that will do"
         return _unknown("driver-floor", f"{driver} names only a branch", fix, family.source.text)
@@ -64,6 +67,16 @@ def driver_floor(question: Question, backend: Backend) -> RuleVerdict | None:
         source=family.source.text,
         fix=_driver_fix(backend, driver, oldest),
     )
+
+
+def _oldest_of(backend: Backend, driver: str) -> str:
+    """The oldest driver the tables know of the branch a driver is of: R450 has older ones than its major needs."""
+    kin = [
+        other
+        for row in backend.rows("driver-floor")
+        if (other := row.text("driver")) is not None and other.split(".")[0] == driver.split(".")[0]
+    ]
+    return min([driver, *kin], key=sort_key)
 
 
 def _made_for(rows: list[Row], backend: Backend) -> Row | None:
@@ -148,6 +161,7 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
             source=closed.source.text,
             fix=fix or "another toolkit",
         )
+    fix = fix or f"another release: no table lists a driver of {name}"
     return _unknown("driver-window", f"no row puts driver {driver} with {name}", fix, backend.spec.source)
 
 

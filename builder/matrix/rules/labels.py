@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from builder.matrix.load import Backend, siblings
 from builder.matrix.question import Question
+from builder.matrix.sets import agrees
 from builder.matrix.tables import Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse
@@ -50,7 +51,36 @@ def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
         if question.machine == label.arch:
             why = f"{label.package} {asked} is the build that {backend.name} needs on {label.arch}"
             return RuleVerdict(rule="framework-label", verdict="supported", why=why, source=backend.spec.source)
-    return _foreign_build(question, backend)
+    return _foreign_build(question, backend) or _other_toolkit(question, backend)
+
+
+def _other_toolkit(question: Question, backend: Backend) -> RuleVerdict | None:
+    """A build no table lists (a nightly) whose label spells out another toolkit than the one asked for (FR-21)."""
+    if question.toolkit is None:
+        return None
+    for name, asked in question.packages.items():
+        made = _made_for(asked)
+        if made is None or _stem(asked.partition("+")[2]) not in _stems(backend, name):
+            continue
+        listed = any(name in row.packages() and agrees(backend, row, name, asked) for row in backend.rows("set"))
+        if not listed and made.split(".") != question.toolkit.split(".")[: made.count(".") + 1]:
+            return RuleVerdict(
+                rule="framework-label",
+                verdict="unsupported",
+                why=f"{name} {asked} is a build for {backend.spec.toolkit} {made}, not {question.toolkit}",
+                source="PEP 440, local version identifiers; TheRock docs/packaging/versioning.md; ROCm/TheRock#7183",
+                fix=f"a build of {name} labelled for {question.toolkit}, or {backend.spec.toolkit} {made}",
+            )
+    return None
+
+
+def _made_for(version: str) -> str | None:
+    """Major and minor of the toolkit that a label spells out: `2.12.0+rocm10.1.0a20260807` → 10.1, `+cu130` → 13.0."""
+    label = version.partition("+")[2]
+    if match := re.fullmatch(r"cu(\d\d)(\d)", label):
+        return f"{match[1]}.{match[2]}"
+    match = re.match(r"[a-z]+(\d+\.\d+)", label)
+    return match[1] if match else None
 
 
 def no_build(backend: Backend, table: Table, version: str) -> RuleVerdict | None:

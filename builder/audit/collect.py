@@ -292,7 +292,7 @@ class Collector:
     def _text(self, file: SeenFile) -> None:
         """A text of a format in which programs keep data: libraries written as base64, or as they are."""
         data = b"".join(file.stream())
-        if _ELF_TEXT in data and MARK not in file.name:
+        if ELF_AS_BASE64.encode() in data and MARK not in file.name:
             for payload in text_payloads(file.name, data):
                 self.look(payload)
         if MAGIC in data or FATBIN_MAGIC in data:

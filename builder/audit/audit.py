@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from builder.audit.environment import marker_environment
 from builder.audit.facts import WheelFacts
@@ -56,7 +57,10 @@ __all__ = [
     "provided_by",
 ]
 
-RULES_VERSION = 3
+S = TypeVar("S")
+R = TypeVar("R")
+
+RULES_VERSION = 4
 """Raised when the same facts lead to another verdict."""
 
 _INSTALLED_KIND = "audit-installed-1"
@@ -115,8 +119,9 @@ def audit_wheel(
     digest: Digest | None = None,
     rules: Rules | None = None,
     record: bool = False,
+    jobs: int | None = None,
 ) -> TargetAudit:
-    """Audit one wheel file.
+    """Audit one wheel file, by `jobs` threads (all processors).
 
     `record` holds every member's hash against RECORD too, which reads the wheel twice.
 
@@ -125,7 +130,7 @@ def audit_wheel(
     """
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
-    facts = rules.scanner.facts(path, filename, digest=digest, store=store)
+    facts = rules.scanner.facts(path, filename, digest=digest, store=store, jobs=_workers(jobs))
     if record:
         facts = rules.scanner.recorded(facts, path, digest=digest, store=store)
     return judged_facts(facts, digest, terms, rules)
@@ -159,13 +164,14 @@ def audit_wheels(
 
     def one(wheel: tuple[Path, str]) -> TargetAudit:
         path, filename = wheel
-        audit = audit_wheel(path, filename, terms, store=store, rules=rules, record=record)
+        audit = audit_wheel(path, filename, terms, store=store, rules=rules, record=record, jobs=inside)
         advance(path.stat().st_size)
         return audit
 
+    inside = _inside(len(found), jobs)
     total = sum(path.stat().st_size for path, _ in found)
     with reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance, _pool(jobs) as pool:
-        targets = tuple(pool.map(one, found))
+        targets = _largest_first(pool, one, found, lambda wheel: wheel[0].stat().st_size)
     return AuditReport(
         backend=terms.backend,
         targets=targets,
@@ -204,7 +210,7 @@ def audit_lock(
 
     def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
         path = files[package.file]
-        facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
+        facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store, jobs=inside)
         if record:
             facts = rules.scanner.recorded(facts, path, digest=package.sha256, store=store)
         claims = claims_of(
@@ -226,10 +232,11 @@ def audit_lock(
         advance(path.stat().st_size)
         return facts, audit, installed
 
+    inside = _inside(len(lock.packages), jobs)
     total = sum(files[package.file].stat().st_size for package in lock.packages)
     title = f"auditing {_count(len(lock.packages), 'wheel')} for {backend}"
     with reporter.task(title, total=total) as advance, _pool(jobs) as pool:
-        results = tuple(pool.map(one, lock.packages))
+        results = _largest_first(pool, one, lock.packages, lambda package: files[package.file].stat().st_size)
     between: tuple[Finding, ...] = (
         *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),
         *same_sonames((facts for facts, _, _ in results), chains, backend=backend),
@@ -338,9 +345,27 @@ def judged_target(
     )
 
 
+def _workers(jobs: int | None) -> int:
+    return jobs or os.cpu_count() or 1
+
+
+def _inside(wheels: int, jobs: int | None) -> int:
+    """Threads for the members of each wheel, when all wheels together have `jobs`."""
+    return max(1, _workers(jobs) // max(1, wheels))
+
+
+def _largest_first(
+    pool: ThreadPoolExecutor, work: Callable[[S], R], items: Sequence[S], size: Callable[[S], int]
+) -> tuple[R, ...]:
+    """The results in the order of the items. A large one begun last would leave all but one thread without work."""
+    order = sorted(range(len(items)), key=lambda number: -size(items[number]))
+    futures = {number: pool.submit(work, items[number]) for number in order}
+    return tuple(futures[number].result() for number in range(len(items)))
+
+
 def _pool(jobs: int | None) -> ThreadPoolExecutor:
     """Threads are enough: inflating and searching run outside the interpreter lock."""
-    return ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1, thread_name_prefix="audit")
+    return ThreadPoolExecutor(max_workers=_workers(jobs), thread_name_prefix="audit")
 
 
 def _count(number: int, word: str) -> str:

@@ -10,7 +10,8 @@ Sources: System V ABI, "Object Files" and "Dynamic Linking" (gabi, 2013 draft); 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -282,11 +283,9 @@ def parse_symbols(
     strings = read(*elf.strtab)
     versions = b"" if elf.versym is None else read(elf.versym, 2 * count)
     found: list[Symbol] = []
-    whole = len(table) // entry.size * entry.size
-    for index, fields in enumerate(entry.iter_unpack(memoryview(table)[:whole])):
+    for index in _symbols_at(memoryview(table), entry.size, header=elf.header, places=places):
+        fields = entry.unpack_from(table, index * entry.size)
         name_at = fields[0]
-        if places is not None and name_at not in places:
-            continue
         info, section = (fields[1], fields[3]) if wide else (fields[3], fields[5])
         end = strings.find(b"\0", name_at)
         if not index or not name_at or end <= name_at:
@@ -300,6 +299,18 @@ def parse_symbols(
             version, library = elf.version_names.get(number, ("", ""))
         found.append(Symbol(name=name, defined=section != 0, weak=info >> 4 == 2, version=version, library=library))
     return tuple(found)
+
+
+def _symbols_at(table: memoryview, size: int, *, header: ElfHeader, places: frozenset[int] | None) -> Iterable[int]:
+    """Indices of the symbols whose name is at one of these places; a table may have millions of others."""
+    count = len(table) // size
+    if places is None:
+        return range(count)
+    names = table[: count * size].cast("I")[:: size // 4].tolist()
+    wanted = places
+    if header.little != (sys.byteorder == "little"):
+        wanted = frozenset(int.from_bytes(place.to_bytes(4, "little"), "big") for place in places)
+    return [index for index, name in enumerate(names) if name in wanted]
 
 
 def _text(data: bytes) -> str:

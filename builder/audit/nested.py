@@ -23,6 +23,7 @@ from builder.inflate import InflateError
 
 __all__ = [
     "ARCHIVE_LIMIT",
+    "ELF_AS_BASE64",
     "MARK",
     "BadArchive",
     "MemoryFile",
@@ -51,12 +52,15 @@ _MAGICS = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"]\x00\x00", "xz"),  # the older container of the same compression
 )
+_FIRST = frozenset((b"x", *(magic[:1] for magic, _ in _MAGICS)))
 _ZIP_END = b"PK\x05\x06"
 _ZIP_TAIL = 65_600
 """The end record of a zip archive with the longest comment, in bytes (APPNOTE 4.3.16)."""
 _ZLIB_LEVELS = b"\x01\x5e\x9c\xda"
 _HEAD = tarfile.BLOCKSIZE
 _CONDA_PART = re.compile(r"(pkg|info)-[^/]+\.tar\.zst")
+ELF_AS_BASE64 = "f0VMRg"
+"""The first bytes of an ELF file in base64."""
 _ELF_TEXT = re.compile(rb"f0VMRg[EI][BC]AQ[A-Za-z0-9+/=\s\\\"']{80,}")
 """Base64 of an ELF header, either class, either byte order; quotes and newlines of a source may stand between."""
 _NOT_BASE64 = re.compile(rb"\\\\n|[^A-Za-z0-9+/]")
@@ -100,6 +104,8 @@ def archive_kind(head: bytes) -> str | None:
     """`zip`, `tar`, or the compression of what may turn out to be a tar or a single file."""
     if head[_TAR_MARK] == b"ustar":
         return "tar"
+    if head[:1] not in _FIRST:
+        return None
     if head[:1] == b"x" and head[1:2] and head[1] in _ZLIB_LEVELS and _inflates(head):
         return "zlib"
     return next((kind for magic, kind in _MAGICS if head.startswith(magic)), None)

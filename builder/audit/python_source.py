@@ -15,6 +15,7 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 from builder.audit.facts import How, PythonUse
 from builder.audit.folding import UNKNOWN, Folder
 from builder.audit.loose_source import loose_strings
+from builder.audit.nested import ELF_AS_BASE64
 from builder.audit.openings import FINDER, LOADERS, PRELOAD, Opening, openings
 from builder.audit.payloads import DECODERS, ELF_AS_TEXT
 from builder.audit.python_tree import PythonTree
@@ -22,8 +23,8 @@ from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
 
-_BY_STEM = frozenset({FINDER, "load_library", "DLL"})
-"""Take a name without `lib` or without `.so`."""
+_BY_STEM = frozenset({FINDER, "load_library", "DLL", "dlopen"})
+"""Take a name without `lib` or without `.so`; cffi's dlopen searches for one without a dot."""
 _LOADER_WORDS = (*sorted(LOADERS), "cdll", "cffi", "ctypes", "RTLD_GLOBAL", FINDER, PRELOAD)
 _CALLS = (*sorted(LOADERS), "cdll", FINDER)
 _TESTS = re.compile(r"(?:^|/)(?:tests?|testing)/|(?:^|/)test_[^/]*$")
@@ -61,20 +62,28 @@ class PythonScanner:
         )
         short = "|".join(re.escape(flag[2:]) for flag in sorted(self._link))
         self._listed = re.compile(rf"libraries=[\[(][^\])]*[\"'](?:{short})[\"']".encode())
-        words = dict.fromkeys(
-            (*_LOADER_WORDS, *sorted(tables.libraries), *sorted(self._link), ".so*", _LIBRARIES, *DECODERS, ELF_AS_TEXT,
-             _KERNEL, *_COMPILERS, *_INSTALLS)
-        )  # fmt: skip
-        self._words = tuple(words)
+        telling = (*_LOADER_WORDS, ".so*", _LIBRARIES, *DECODERS, ELF_AS_TEXT, ELF_AS_BASE64, _KERNEL, *_INSTALLS)
+        self._words = tuple(dict.fromkeys((*telling, *_COMPILERS, *sorted(tables.libraries), *sorted(self._link))))
         self._matcher = BytesAhoCorasick(
-            [word.encode() for word in words], matchkind=MatchKind.LeftmostLongest, implementation=Implementation.DFA
+            [word.encode() for word in self._words],
+            matchkind=MatchKind.LeftmostLongest,
+            implementation=Implementation.DFA,
+        )
+        # A tenth of the time: few and short enough for the processor's vectors. Most sources hold none of them.
+        self._telling = BytesAhoCorasick(
+            [word.encode() for word in dict.fromkeys((*telling, *(flag[:4] for flag in sorted(self._link))))],
+            matchkind=MatchKind.LeftmostFirst,
+            implementation=Implementation.ContiguousNFA,
         )
 
     def words(self, source: bytes) -> frozenset[str]:
-        """Words in a source that decide whether it is worth a closer look, here and for `python_payloads`.
+        """Words in a source that decide whether it is worth a closer look, here and for `python_payloads`; none where
+        only libraries are named, which nothing then loads.
 
         Names of loading and decoding functions count where a call, a name or the end of a line follows, not in prose.
         """
+        if not self._telling.find_matches_as_indexes(source):
+            return frozenset()
         found: set[str] = set()
         for index, _, end in self._matcher.find_matches_as_indexes(source):
             word = self._words[index]

@@ -154,6 +154,7 @@ class Sweeper:
             digest=digest,
             rules=self._rules,
             record=self._question.record,
+            jobs=1,  # the sweep has wheels enough for all threads
         )
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "Api",
     "Content",
     "Library",
+    "Literal",
     "Mark",
     "MemberRule",
     "Mend",
@@ -78,6 +79,16 @@ class Mark:
 
     library: str
     data: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Literal:
+    """Names that a compiler holds among its own constants, to look for files or to tell a linker."""
+
+    mark: bytes
+    """A constant of every build of that compiler."""
+    names: frozenset[str]
+    """As the compiler writes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,9 +179,13 @@ class Tables:
     """Stems looked for as constants of their own, where programs put names together."""
     begins: tuple[str, ...]
     """Further stems looked for by their first bytes, where names have no end."""
+    literals: tuple[Literal, ...]
+    """Compilers' own constants."""
     members: tuple[MemberRule, ...]
-    any_member: re.Pattern[str]
-    """Matches a name that some rule matches: most names match none."""
+    exact_members: frozenset[str]
+    """Names that some rule spells out."""
+    open_members: re.Pattern[str]
+    """Matches a name that some rule's pattern matches: most names match none."""
     amdgpu: Mapping[int, str]
     """EF_AMDGPU_MACH to gfx target."""
     digest: str
@@ -190,15 +205,19 @@ class Tables:
     def member_rules(self, path: str) -> Iterator[MemberRule]:
         """The rules that a member's name matches."""
         name = path.rsplit("/", 1)[-1]
-        if self.any_member.match(name):
+        if name in self.exact_members or self.open_members.match(name):
             for rule in self.members:
                 if any(fnmatchcase(name, pattern) for pattern in rule.names):
                     yield rule
 
 
+def _is_pattern(name: str) -> bool:
+    return any(char in "*?[" for char in name)
+
+
 def library_stem(name: str) -> str | None:
     """`libcudart` of `…/libcudart-1a2b3c4d.so.12`; None for a name without `lib….so`."""
-    match = _SONAME.fullmatch(name.rsplit("/", 1)[-1])
+    match = _SONAME.fullmatch(name.rsplit("/", 1)[-1]) if ".so" in name else None
     return match["stem"] if match else None
 
 
@@ -239,6 +258,7 @@ def load_tables(folder: Path | None = None) -> Tables:
                 source=f"{libraries[library.stem].source}; {library.source}",
             )
         libraries[library.stem] = library
+    names = [name for row in read["members"]["member"] for name in row["names"]]
     return Tables(
         libraries=libraries,
         apis=tuple(
@@ -254,12 +274,16 @@ def load_tables(folder: Path | None = None) -> Tables:
         interfaces=tuple(row["function"] for row in read["api"]["interface"]),
         loaders=frozenset(name for row in read["api"]["loader"] for name in row["functions"]),
         stems=tuple(stem for row in read["api"]["stem"] for stem in row["names"]),
+        literals=tuple(
+            Literal(mark=row["mark"].encode() + b"\0", names=frozenset(row["names"])) for row in read["api"]["literal"]
+        ),
         begins=tuple(stem for row in read["api"]["begin"] for stem in row["names"]),
         members=tuple(
             MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))
             for row in read["members"]["member"]
         ),
-        any_member=re.compile("|".join(translate(name) for row in read["members"]["member"] for name in row["names"])),
+        exact_members=frozenset(name for name in names if not _is_pattern(name)),
+        open_members=re.compile("|".join(translate(name) for name in names if _is_pattern(name))),
         amdgpu={int(key, 16): value for key, value in read["targets"]["amdgpu"].items()},
         digest=hasher.hexdigest(),
     )

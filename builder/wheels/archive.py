@@ -21,11 +21,14 @@ from types import TracebackType
 from typing import Self
 
 from isal import isal_zlib
+from isal.igzip_lib import DECOMP_DEFLATE, IgzipDecompressor
 from packaging.metadata import RawMetadata, parse_email
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from builder.errors import BadInput, Where
 from builder.inflate import InflateError
+from builder.wheels.directory import LOCAL, MAX_RATIO, plain_members
+from builder.wheels.values import Member
 
 __all__ = ["DEFLATED", "STORED", "ZSTD", "Member", "UnsafeWheel", "WheelArchive"]
 
@@ -34,10 +37,10 @@ DEFLATED = zipfile.ZIP_DEFLATED
 ZSTD = 93
 """Zstandard (APPNOTE 4.4.5), which the standard library knows from Python 3.14 on."""
 
-_LOCAL = struct.Struct("<4s5H3L2H")
-_MAX_RATIO = 1100
-"""Deflate cannot expand more than 1032:1 (zlib.net, "Maximum Compression Factor"); a member above this is a lie."""
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+"""Bytes that are inflated at once: they stay in the processor's cache while they are looked at."""
+_FEED = 1 << 17
+"""Compressed bytes given to the inflater at once."""
 _DAMAGE = (
     InflateError,
     zipfile.BadZipFile,
@@ -59,33 +62,6 @@ class UnsafeWheel(BadInput):
     """The wheel is damaged, or would write outside the folder it is installed into."""
 
     kind = "unsafe-wheel"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
-    """One file of the archive, in central-directory order. Directories are not members."""
-
-    name: str
-    """Path as written, `/`-separated, relative, without `..`."""
-    size: int
-    """Uncompressed length in bytes."""
-    compressed_size: int
-    """Length in bytes of the data at `offset`."""
-    crc32: int
-    method: int
-    """Compression method (APPNOTE 4.4.5): 0 stored, 8 deflated; others must be re-encoded."""
-    mode: int
-    """Unix permission bits (0 when the archive was not made on Unix)."""
-    offset: int
-    """Position in the file of the first byte of compressed data."""
-
-    symlink: bool = False
-    """Whether the archive marks it as a symbolic link (its data is the target); only seen with `inspect=True`."""
-
-    @property
-    def executable(self) -> bool:
-        """Whether any execute bit is set; PEP 427 keeps this bit alone when installing."""
-        return bool(self.mode & 0o111)
 
 
 @dataclass(slots=True)
@@ -121,32 +97,13 @@ class WheelArchive:
         try:
             with path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                with zipfile.ZipFile(file) as archive:
-                    infos = archive.infolist()
-                    directory = archive.start_dir
         except FileNotFoundError as error:
             raise BadInput(f"no such file: {path}", fix="check the path", where=where) from error
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-            raise UnsafeWheel(
-                f"{filename} is damaged",
-                why=f"not a readable zip archive: {error}",
-                fix="fetch it again; if it stays, report it to the package's makers",
-                where=where,
-            ) from error
-        found: list[Member] = []
+        except ValueError as error:  # nothing can be mapped
+            raise _unreadable(filename, error) from error
         faults: list[UnsafeWheel] = []
-        for info in infos:
-            # Not `is_dir`: zipfile cuts names at a NUL before it looks, and an installer might not.
-            if info.orig_filename.endswith("/"):
-                faults += _name_faults(info.orig_filename.removesuffix("/"), filename)
-            else:
-                try:
-                    found.append(_member(info, mapped, filename, faults))
-                except UnsafeWheel as fault:
-                    faults.append(fault)
-        faults += _overlaps(found, len(mapped), filename)
-        faults += _two_names(infos, mapped, filename)
-        faults += _hidden(infos, mapped, directory, filename)
+        plain = plain_members(mapped)
+        found = _members(path, mapped, filename, faults) if plain is None else plain
         if faults and not inspect:
             mapped.close()
             raise faults[0]
@@ -251,17 +208,18 @@ class WheelArchive:
             if member.method == STORED:
                 yield from self.copied(member, chunk=chunk)
             elif member.method == DEFLATED:
-                inflater = isal_zlib.decompressobj(-15)
-                for start in range(0, len(data), chunk):
-                    with data[start : start + chunk] as view:
+                inflater = IgzipDecompressor(DECOMP_DEFLATE)
+                for start in range(0, len(data), _FEED):
+                    if inflater.eof:
+                        raise _unended()
+                    with data[start : start + _FEED] as view:
                         self._let_go(len(view))
                         piece = inflater.decompress(view, chunk)
                     while piece:
                         yield piece
-                        piece = inflater.decompress(inflater.unconsumed_tail, chunk)
-                if not inflater.eof or inflater.unused_data or inflater.unconsumed_tail:
-                    # Copied as it is, such a stream would swallow or leave bytes between two members of a layer.
-                    raise InflateError("the deflate stream does not end where the member ends")
+                        piece = b"" if inflater.eof else inflater.decompress(b"", chunk)
+                if not inflater.eof or inflater.unused_data:
+                    raise _unended()
             elif member.method == ZSTD:
                 yield from _zstd(data, chunk)
             else:
@@ -285,6 +243,11 @@ class WheelArchive:
                     yield piece
 
 
+def _unended() -> Exception:
+    """Copied as it is, such a stream would swallow or leave bytes between two members of a layer."""
+    return InflateError("the deflate stream does not end where the member ends")
+
+
 def _zstd(data: memoryview, chunk: int) -> Iterator[bytes]:
     import zstandard
 
@@ -298,6 +261,40 @@ def _zstd(data: memoryview, chunk: int) -> Iterator[bytes]:
 
 def _normalized(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _unreadable(filename: str, error: Exception) -> UnsafeWheel:
+    return UnsafeWheel(
+        f"{filename} is damaged",
+        why=f"not a readable zip archive: {error}",
+        fix="fetch it again; if it stays, report it to the package's makers",
+        where=Where(file=filename),
+    )
+
+
+def _members(path: Path, mapped: mmap.mmap, filename: str, faults: list[UnsafeWheel]) -> list[Member]:
+    """The members of any archive, with what is wrong with it appended to `faults`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = archive.infolist()
+            directory = archive.start_dir
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        mapped.close()
+        raise _unreadable(filename, error) from error
+    found: list[Member] = []
+    for info in infos:
+        # Not `is_dir`: zipfile cuts names at a NUL before it looks, and an installer might not.
+        if info.orig_filename.endswith("/"):
+            faults += _name_faults(info.orig_filename.removesuffix("/"), filename)
+        else:
+            try:
+                found.append(_member(info, mapped, filename, faults))
+            except UnsafeWheel as fault:
+                faults.append(fault)
+    faults += _overlaps(found, len(mapped), filename)
+    faults += _two_names(infos, mapped, filename)
+    faults += _hidden(infos, mapped, directory, filename)
+    return found
 
 
 _LEAVE = "do not install this wheel; report it to the index it came from"
@@ -330,7 +327,7 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
                 where=where,
             )
         )
-    if info.file_size > _MAX_RATIO * max(info.compress_size, 1) + 64:
+    if info.file_size > MAX_RATIO * max(info.compress_size, 1) + 64:
         faults.append(
             UnsafeWheel(
                 f"{filename} looks like a zip bomb",
@@ -341,13 +338,13 @@ def _member(info: zipfile.ZipInfo, data: mmap.mmap, filename: str, faults: list[
         )
     if info.flag_bits & 0x1:
         raise UnsafeWheel(f"{filename} is encrypted", why=f"member {name!r} needs a password", fix=_LEAVE, where=where)
-    header = data[max(0, info.header_offset) : info.header_offset + _LOCAL.size]
-    if info.header_offset < 0 or len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
+    header = data[max(0, info.header_offset) : info.header_offset + LOCAL.size]
+    if info.header_offset < 0 or len(header) < LOCAL.size or header[:4] != b"PK\x03\x04":
         raise UnsafeWheel(
             f"{filename} is damaged", why=f"member {name!r} has no local header", fix="fetch it again", where=where
         )
-    fields = _LOCAL.unpack(header)
-    start = info.header_offset + _LOCAL.size
+    fields = LOCAL.unpack(header)
+    start = info.header_offset + LOCAL.size
     return Member(
         name=name,
         size=info.file_size,
@@ -365,20 +362,20 @@ def _hidden(infos: list[zipfile.ZipInfo], data: mmap.mmap, directory: int, filen
     end = 0
     for at, size in sorted((max(0, info.header_offset), info.compress_size) for info in infos):
         yield from _unlisted(data, end, at, filename)
-        header = data[at : at + _LOCAL.size]
-        if len(header) == _LOCAL.size:
+        header = data[at : at + LOCAL.size]
+        if len(header) == LOCAL.size:
             names = struct.unpack_from("<HH", header, 26)
-            end = max(end, at + _LOCAL.size + sum(names) + size)
+            end = max(end, at + LOCAL.size + sum(names) + size)
     yield from _unlisted(data, end, directory, filename)
 
 
 def _unlisted(data: mmap.mmap, start: int, stop: int, filename: str) -> Iterator[UnsafeWheel]:
-    if stop - start < _LOCAL.size:  # nothing, or a data descriptor
+    if stop - start < LOCAL.size:  # nothing, or a data descriptor
         return
     at = data.find(b"PK\x03\x04", start, stop)
     if at >= 0:
         length = int.from_bytes(data[at + 26 : at + 28], "little")
-        name = data[at + _LOCAL.size : at + _LOCAL.size + length].decode("utf-8", "backslashreplace")[:200]
+        name = data[at + LOCAL.size : at + LOCAL.size + length].decode("utf-8", "backslashreplace")[:200]
         yield UnsafeWheel(
             f"{filename} holds a member that its directory does not list",
             why=f"{name!r} at offset {at}; installers differ in whether they unpack it",
@@ -390,8 +387,8 @@ def _unlisted(data: mmap.mmap, start: int, stop: int, filename: str) -> Iterator
 def _two_names(infos: list[zipfile.ZipInfo], data: mmap.mmap, filename: str) -> Iterator[UnsafeWheel]:
     """Members that are called one thing in the directory and another where their data is."""
     for info in infos:
-        name, start = info.orig_filename, info.header_offset + _LOCAL.size
-        if start < _LOCAL.size or data[start - _LOCAL.size : start - _LOCAL.size + 4] != b"PK\x03\x04":
+        name, start = info.orig_filename, info.header_offset + LOCAL.size
+        if start < LOCAL.size or data[start - LOCAL.size : start - LOCAL.size + 4] != b"PK\x03\x04":
             continue  # told already: it has no local header
         length = int.from_bytes(data[start - 4 : start - 2], "little")
         local = data[start : start + length].decode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builder.audit.facts import ElfFacts
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import load_tables
-from builder.audit.tape import Missing, Tape
+from builder.audit.tape import BEHIND, Missing, Tape
 from tests.audit.make import RUNTIME_MARK, as_c_array, bundle, fatbin, library, patchelf
 
 SCANNER = ElfScanner(load_tables())
@@ -77,7 +77,7 @@ def test_payloads_are_not_searched(everything: bytes) -> None:
 
 def test_tables_far_from_the_start_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the tables were not kept in passing, the file streams by a second time."""
-    path = library(tmp_path, "x.so", needs=["libcudart.so.12"])
+    path = library(tmp_path, "x.so", needs=["libcudart.so.12"], code="char far_away[300000] = {1};")
     patchelf("--add-needed", "libcublas.so.12", path)
     data = path.read_bytes()
     monkeypatch.setattr("builder.audit.scan._KEEP_HEAD", 256)
@@ -119,16 +119,43 @@ def test_stripped_files_say_the_same(everything: bytes, tmp_path: Path) -> None:
 def test_the_tape_keeps_what_it_was_asked_to(data: bytes, chunk: int, wanted: list[tuple[int, int]]) -> None:
     tape = Tape((data[at : at + chunk] for at in range(0, len(data), chunk)), len(data))
     tape.keep(wanted)
-    while tape.pull():
-        tape.drop(tape.end)
+    while tape.turn(tape.end):
+        pass
     for offset, size in wanted:
         assert tape.kept(offset, size) == data[offset : offset + size]
 
 
 def test_the_tape_says_what_it_let_go() -> None:
-    tape = Tape([bytes(100)], 100)
-    tape.pull()
-    tape.drop(50)
+    data = bytes(range(200)) * 20
+    tape = Tape([data[:2000], data[2000:2100], data[2100:]], 4000)
+    assert tape.turn(0)
+    assert tape.turn(2050)
     with pytest.raises(Missing):
         tape.kept(10, 5)
-    assert tape.read(60, 50) == bytes(40)
+    with pytest.raises(ValueError, match="forwards"):
+        tape.read(2000 - BEHIND - 1, 5)
+    assert tape.read(2000 - BEHIND, 2000) == data[2000 - BEHIND : 4000 - BEHIND]
+    assert tape.before(2050, 400) == data[1650:2050]
+    assert tape.read(3990, 50) == data[3990:]
+    assert not tape.turn(4000)
+
+
+@given(
+    data=st.binary(min_size=1, max_size=5000),
+    cuts=st.lists(st.integers(1, 2000), max_size=8),
+    places=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 1500)), max_size=8),
+)
+def test_the_tape_reads_forwards_whatever_its_chunks(
+    data: bytes, cuts: list[int], places: list[tuple[int, int]]
+) -> None:
+    ends = [*sorted({cut for cut in cuts if cut < len(data)}), len(data)]
+    tape = Tape((data[start:end] for start, end in zip([0, *ends], ends, strict=False)), len(data))
+    for offset, size in sorted(places):
+        if offset >= tape.end:
+            tape.turn(offset)
+        if offset >= tape.base:
+            assert tape.read(offset, size) == data[offset : offset + size]
+        if tape.base <= offset <= tape.end:
+            behind = tape.before(offset, 300)
+            assert data[:offset].endswith(behind)
+            assert len(behind) == min(300, offset)

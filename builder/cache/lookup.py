@@ -23,14 +23,14 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
     missing = missing_factors(kind, wanted)
     unreadable: tuple[str, ...] = ()
     try:
-        exact = None if missing else store.entry(wanted.digest)
+        exact = None if missing else store.entry(wanted.digest, known=wanted)
     except BadInput as error:
         exact = None
         unreadable = (f"there is an entry of this very key that cannot be used: {error.what}: {error.why}",)
     if exact is not None:
         # equal keys, equal factors: only what is judged of itself can be said of them
         differs = judge(kind, wanted.factors, exact.key.factors) if kind.of_itself else ()
-        verdict = verdict_of(differs)
+        verdict = verdict_of(differs) if differs else "hit"
         if verdict in ("hit", "usable"):
             store.touch(exact)
             return Lookup(verdict=verdict, wanted=wanted, entry=exact, differs=differs)

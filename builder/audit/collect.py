@@ -295,7 +295,7 @@ class Collector:
         if ELF_AS_BASE64.encode() in data and MARK not in file.name:
             for payload in text_payloads(file.name, data):
                 self.look(payload)
-        if MAGIC in data or FATBIN_MAGIC in data:
+        if MAGIC in data or FATBIN_MAGIC in data or b".address_size" in data:
             self._search(file, named=True)
 
     def _archive(self, file: SeenFile, kind: str) -> None:

@@ -66,12 +66,12 @@ class Contents:
 def read_image(backend: Backend, image: str) -> Contents | None:
     """What an image holds; None when no form of the backend's tables fits its name. Its digest is not looked at.
 
-    A name without the path before it (`cann:8.5.0-910b-…`) is taken for the form that ends so.
+    A name without the path before it, or with its end alone (`cann:8.5.0-910b-…`), is taken for the form that ends so.
     """
     bare = _HOST.sub("", image.partition("@")[0])
     for row in backend.rows("image"):
         form = row.text("form") or ""
-        match = _pattern(form if "/" in bare else form.rpartition("/")[2]).fullmatch(bare)
+        match = _pattern("/".join(form.split("/")[-1 - bare.count("/") :])).fullmatch(bare)
         if match is None:
             continue
         found = {key.replace("_", "-"): value for key, value in match.groupdict().items()}

@@ -371,6 +371,16 @@ def test_a_library_behind_a_long_text(tmp_path: Path, needy: bytes, name: str) -
     assert of(tmp_path, {f"kit/{name}": data, "kit/__init__.py": b""}).tokens == PLUGIN
 
 
+@pytest.mark.parametrize("name", ["kernels.txt", "kernels.dat", "kernels"])
+def test_a_program_in_ptx_behind_a_long_licence(tmp_path: Path, name: str) -> None:
+    program = (
+        b"// all rights reserved\n" * 40 + b".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry f() {}\n"
+    )
+    assert of(tmp_path, {f"kit/{name}": program, "kit/__init__.py": b""}).tokens == DATA
+    words = b"PTX begins with .version and .target, then .address_size 64\n" * 40
+    assert of(tmp_path, {f"doc/{name}": words, "doc/__init__.py": b""}, name="doc").tokens == {}
+
+
 @pytest.mark.parametrize(("magic", "backend"), [(b"IMOD", "npu"), (b"ftrt", "cuda")])
 def test_compiled_models_are_device_code(tmp_path: Path, magic: bytes, backend: str) -> None:
     audit = of(tmp_path, {"kit/model.bin": magic + bytes(300), "kit/__init__.py": b""})
@@ -523,6 +533,14 @@ def test_a_program_in_ptx_as_a_constant(tmp_path: Path) -> None:
     assert (finding.rule, finding.backend) == ("device-code-as-text", "cuda")
     words = 'const char *a = ".version ", *b = ".target sm_", *c = ".address_size ";'
     assert rules(of(tmp_path, {"ll/x.so": native(tmp_path, words)}, name="ll")) == set()
+
+
+def test_names_that_a_compiler_looks_for(tmp_path: Path) -> None:
+    """clang's driver in a library holds names of runtimes; a program that opens one holds no driver."""
+    driver = 'const char *a = "clang-offload-bundler", *b = "libamdhip64.so"; void *f(void) { return dlopen(a, 1); }'
+    assert of(tmp_path, {"kit/x.so": native(tmp_path, OPENS + driver)}).tokens == {}
+    other = driver.replace("clang-offload-bundler", "librocblas.so.4")
+    assert of(tmp_path, {"two/x.so": native(tmp_path, OPENS + other)}, name="two").tokens == {"rocm": ("soft",)}
 
 
 def other_elf(*, bits: int, order: str, machine: int, needed: str) -> bytes:

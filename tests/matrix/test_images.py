@@ -37,6 +37,7 @@ def rule(answer: Explanation, name: str = "image") -> RuleVerdict:
         ("rocm", "rocm/dev-almalinux-8:7.1-complete", "7.1", "almalinux 8", None, {}),
         ("neuron", NEURON, "2.31.1", "ubuntu 24.04", "3.12", {"torch": "2.9.0"}),
         ("neuron", NEURON.rpartition("/")[2], "2.31.1", "ubuntu 24.04", "3.12", {"torch": "2.9.0"}),
+        ("hpu", "habanalabs/pytorch-installer-2.7.1:1.22.0-740", "1.22.0", None, None, {"torch": "2.7.1"}),
         ("npu", CANN.rpartition("/")[2], "9.0.0", "ubuntu 22.04", "3.11", {}),
         ("hpu", GAUDI, "1.22.0", "ubuntu 22.04", None, {"torch": "2.7.1"}),
     ],

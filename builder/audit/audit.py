@@ -64,7 +64,7 @@ __all__ = [
 S = TypeVar("S")
 R = TypeVar("R")
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """Raised when the same facts lead to another verdict."""
 
 _INSTALLED_KIND = "audit-installed-1"

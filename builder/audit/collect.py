@@ -58,6 +58,11 @@ _TEXTS = re.compile(
     re.IGNORECASE,
 )
 """Texts by their ending; any other file whose beginning looks like a text is searched."""
+_CARRIERS = re.compile(r".*\.(?:txt|json|js|ya?ml|toml|xml|html?|csv|svg|ipynb|ini|cfg)", re.IGNORECASE)
+"""Texts in which programs keep data; headers and sources, of which there are thousands, are none."""
+_PLAN_OWNERS = ((b"IMOD", "npu"), (b"ftrt", "cuda"))
+"""Compiled models: Ascend's offline model, TensorRT's plan."""
+_PLANS = tuple(magic for magic, _ in _PLAN_OWNERS)
 _KERNEL_SOURCE = re.compile(
     rb"__global__|__device__|__host__|threadIdx|<<<|cuda|CUDA|hip[A-Z_/]|#\s*include|template\s*<"
 )
@@ -222,9 +227,17 @@ class Collector:
             code = DeviceCode(kind="ptx", targets=_ptx_target(next(iter(file.stream()), b"")), offset=0, count=1)
             self.found.append(MemberFact(path=file.name, kind="device-file", backend="cuda", device=code))
             return
-        if b"\0" in head or head.startswith(_AR_MAGIC) or (file.size > len(head) and not _TEXTS.fullmatch(file.name)):
+        if head.startswith(_PLANS):
+            backend = next(owner for magic, owner in _PLAN_OWNERS if head.startswith(magic))
+            self.found.append(
+                MemberFact(path=file.name, kind="device-file", backend=backend, detail="a compiled model")
+            )
+        long = file.size > len(head)
+        if b"\0" in head or head.startswith(_AR_MAGIC) or (long and not _TEXTS.fullmatch(file.name)):
             self._search(file, named=named)
             return
+        if long and file.size <= ARCHIVE_LIMIT and _CARRIERS.fullmatch(file.name):
+            self._text(file)
         library = None if named else self._tables.library(file.name)
         if library is not None:
             self.found.append(
@@ -275,6 +288,15 @@ class Collector:
         if backend:
             self.found.append(MemberFact(path=file.name, kind="bitcode", backend=backend, detail=f"for {triple}"))
         return True
+
+    def _text(self, file: SeenFile) -> None:
+        """A text of a format in which programs keep data: libraries written as base64, or as they are."""
+        data = b"".join(file.stream())
+        if ELF_AS_BASE64.encode() in data and MARK not in file.name:
+            for payload in text_payloads(file.name, data):
+                self.look(payload)
+        if MAGIC in data or FATBIN_MAGIC in data or b".address_size" in data:
+            self._search(file, named=True)
 
     def _archive(self, file: SeenFile, kind: str) -> None:
         """The files of an archive among the members, as files that somebody must unpack first."""

@@ -24,6 +24,8 @@ UNKNOWN = "\0"
 _MOST = 64
 _DEEP = 12
 _LONGEST = 400
+_EFFORT = 200_000
+"""Expressions looked at in one file: a source can be written so that there is no end to it."""
 _BINDERS: tuple[type[ast.AST], ...] = (
     ast.Assign,
     ast.AnnAssign,
@@ -82,6 +84,7 @@ class Folder:
 
     def __init__(self, tree: PythonTree) -> None:
         self._tree = tree
+        self._left = _EFFORT
 
     @cached_property
     def _bound(self) -> dict[str, list[ast.expr]]:
@@ -118,7 +121,8 @@ class Folder:
         return tuple(dict.fromkeys(self._fold(node, _DEEP, frozenset())))[:_MOST]
 
     def _fold(self, node: ast.AST, depth: int, seen: frozenset[int]) -> Iterator[str]:
-        found = self._parts(node, depth - 1, seen) if depth > 0 else iter((UNKNOWN,))
+        self._left -= 1
+        found = self._parts(node, depth - 1, seen) if depth > 0 and self._left > 0 else iter((UNKNOWN,))
         for number, value in enumerate(found):
             if number >= _MOST:
                 return

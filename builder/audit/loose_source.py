@@ -13,7 +13,10 @@ __all__ = ["loose_strings"]
 _TOKEN = re.compile(
     r"""
     (?P<comment>\#[^\n]*)
-  | (?:\b[rRbBuUfFtT]{1,2})?(?P<quote>\"{3}|'{3}|"|')(?P<text>(?:\\.|(?!(?P=quote)).)*?)(?P=quote)
+  | (?:\b[rRbBuUfFtT]{1,2})?(?:
+        (?P<three>\"{3}|'{3})(?P<long>(?:\\.|(?!(?P=three)).){0,65536}?)(?P=three)
+      | (?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)
+    )
   | (?P<word>\w+)
   | (?P<sign>[^\s\w])
   | (?P<line>\n)
@@ -32,8 +35,8 @@ def loose_strings(source: bytes) -> Iterator[tuple[str, int, str]]:
         here, line = line, line + match[0].count("\n")
         if match["comment"] is not None:
             continue
-        if match["quote"] is not None:
-            literal = match["text"]
+        literal = match["text"] if match["three"] is None else match["long"]
+        if literal is not None:
             if before[-1] not in ("\n", ":", ";") and len(literal) <= _LONGEST:
                 yield literal, here, before[-2] if before[-1] == "(" and len(before) > 1 else ""
             before.append("literal")

@@ -50,6 +50,7 @@ def openings(tree: PythonTree, folder: Folder, *, finder: bool = True) -> Iterat
     `finder` says whether the file uses ctypes: elsewhere, e.g. in build tools, `find_library` asks a linker.
     """
     names = _loaders(tree, folder)
+    folders = _folders(tree)
     if not finder:
         names = {name: function for name, function in names.items() if function != FINDER}
     asked = _only_asked(tree)
@@ -57,20 +58,21 @@ def openings(tree: PythonTree, folder: Folder, *, finder: bool = True) -> Iterat
     unmarked = _behind_a_marker(tree)
     insisting = _insisting(tree)
     for call in tree.all(ast.Call):
-        function = names.get(_called(call, folder))
-        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+        word = _called(call, folder)
+        function = names.get(word)
+        arguments = (*call.args, *(keyword.value for keyword in call.keywords)) if call.keywords else tuple(call.args)
         if function is not None:
             passed_over = id(call) in optional and id(tree.function_of(call)) not in insisting
             passed_over |= id(call) in unmarked
             arguments = arguments[function in _NAMED_FIRST and len(arguments) > 1 :]
             yield Opening(function, arguments, id(call) in asked, passed_over)
-        elif _called(call, folder) == "getattr" and len(call.args) > 1 and _name(call.args[0]) in _FOLDERS:
+        elif word == "getattr" and len(call.args) > 1 and _name(call.args[0]) in folders:
             yield Opening("LoadLibrary", (call.args[1],), asked=False, optional=False)
-        elif _name(call.func) not in _ASKERS and (handed := _handed(arguments, names)) is not None:
+        elif word not in _ASKERS and (handed := _handed(arguments, names)) is not None:
             others = tuple(item for item in arguments if _name(item) not in names)
             yield Opening(handed, others, asked=False, optional=False, direct=False)
     for node in tree.all(ast.Subscript):
-        if _name(node.value) in _FOLDERS:
+        if _name(node.value) in folders:
             yield Opening("LoadLibrary", (node.slice,), asked=False, optional=False)
     for value in _preloads(tree):
         yield Opening(PRELOAD, (value,), asked=False, optional=False, direct=False)
@@ -119,6 +121,19 @@ def _loaders(tree: PythonTree, folder: Folder) -> dict[str, str]:
             for target in assigned.targets:
                 if isinstance(target, (ast.Name, ast.Attribute)):
                     found.setdefault(_name(target), found[function])
+    return found
+
+
+def _folders(tree: PythonTree) -> set[str]:
+    """Every name of an object in this file that loads what is asked of it."""
+    found = set(_FOLDERS)
+    for node in tree.all(ast.ImportFrom):
+        found.update(alias.asname for alias in node.names if alias.asname and alias.name in _FOLDERS)
+    for assigned in tree.all(ast.Assign):
+        value = assigned.value
+        made = isinstance(value, ast.Call) and _name(value.func) == "LibraryLoader"
+        if made or (isinstance(value, (ast.Name, ast.Attribute)) and _name(value) in found):
+            found.update(name for target in assigned.targets if (name := _name(target)))
     return found
 
 

@@ -113,6 +113,8 @@ class _Seen:
     inner: list[Inner] = field(default_factory=list)
     instructions: list[tuple[str, int]] = field(default_factory=list)
     """Stems of names among the instructions, with their places."""
+    literals: frozenset[str] = frozenset()
+    """Names that the file holds because a compiler is in it."""
     archive: tuple[int, int] | None = None
     """Begin and end of a zip archive behind everything else."""
     merged: bool = False
@@ -149,9 +151,11 @@ class ElfScanner:
             *self._begins,
             _PTX_END,
             _ZIP_END,
+            *(literal.mark for literal in tables.literals),
             *(mark.data for mark in tables.marks),
             *(_interface(name) for name in tables.interfaces),
         )
+        self._literals = {literal.mark: literal.names for literal in tables.literals}
         self._interfaces = {_interface(name): name for name in tables.interfaces}
         self._longest = max(map(len, self._patterns))
         self._matcher = BytesAhoCorasick(
@@ -319,6 +323,8 @@ class ElfScanner:
             begin = _PTX_BEGIN.search(tape.before(at, _CONTEXT))
             if begin is not None:
                 seen.add_device("ptx", at - len(begin[0]), (), f"for {begin[1].decode()}")
+        elif pattern in self._literals:
+            seen.literals |= self._literals[pattern]
         elif pattern == _ZIP_END:
             seen.archive = _archive_behind(tape, at)
         return at + len(pattern)
@@ -445,7 +451,7 @@ class ElfScanner:
         signs = native_names(self._constants(elf, seen), self._tables, merged=seen.merged)
         written = {library_stem(entry.name) for entry in signs.opened}
         opened = [
-            *signs.opened,
+            *(entry for entry in signs.opened if entry.name not in seen.literals),
             *(
                 DlopenName(name=f"{stem}.so", offset=at)
                 for stem, at in dict(seen.instructions).items()

@@ -19,6 +19,7 @@ __all__ = [
     "Api",
     "Content",
     "Library",
+    "Literal",
     "Mark",
     "MemberRule",
     "Mend",
@@ -78,6 +79,16 @@ class Mark:
 
     library: str
     data: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Literal:
+    """Names that a compiler holds among its own constants, to look for files or to tell a linker."""
+
+    mark: bytes
+    """A constant of every build of that compiler."""
+    names: frozenset[str]
+    """As the compiler writes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +179,8 @@ class Tables:
     """Stems looked for as constants of their own, where programs put names together."""
     begins: tuple[str, ...]
     """Further stems looked for by their first bytes, where names have no end."""
+    literals: tuple[Literal, ...]
+    """Compilers' own constants."""
     members: tuple[MemberRule, ...]
     exact_members: frozenset[str]
     """Names that some rule spells out."""
@@ -262,6 +275,9 @@ def load_tables(folder: Path | None = None) -> Tables:
         interfaces=tuple(row["function"] for row in read["api"]["interface"]),
         loaders=frozenset(name for row in read["api"]["loader"] for name in row["functions"]),
         stems=tuple(stem for row in read["api"]["stem"] for stem in row["names"]),
+        literals=tuple(
+            Literal(mark=row["mark"].encode() + b"\0", names=frozenset(row["names"])) for row in read["api"]["literal"]
+        ),
         begins=tuple(stem for row in read["api"]["begin"] for stem in row["names"]),
         members=tuple(
             MemberRule(kind=row["kind"], backend=row["backend"], names=tuple(row["names"]))

@@ -57,6 +57,10 @@ class Release:
     """Path below dists/<suite>/ to digest and size in bytes."""
 
 
+TRUST_FIX = "if a proxy of yours signs what it passes on, name a file with its CA by SSL_CERT_FILE"
+"""The mend where a certificate is not known."""
+
+
 def http_client() -> httpx.Client:
     """The client all fetches of one command share."""
     try:
@@ -233,10 +237,11 @@ def _check(response: httpx.Response, url: str) -> None:
 
 def _pause(attempt: int, error: Exception, url: str) -> None:
     if attempt == _TRIES - 1:
+        fix = "check the network and proxy, or name another mirror by BUILDER_DEBIAN_MIRROR"
         raise OutsideFailed(
             "the Debian mirror cannot be reached",
             why=f"{error or type(error).__name__}, {_TRIES} tries",
-            fix="check the network and proxy, or name another mirror by BUILDER_DEBIAN_MIRROR",
+            fix=TRUST_FIX if "CERTIFICATE_VERIFY_FAILED" in str(error) else fix,
             where=Where(file=url),
         ) from error
     time.sleep(0.25 * 2**attempt)

@@ -17,17 +17,20 @@ __all__ = ["look_up"]
 def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest: int) -> Lookup:
     """The answer for one key. Reads documents of entries only, never an engine.
 
-    An entry whose document is damaged or of another version is no answer; `verify` names it.
+    An entry whose document is damaged or of another version is no answer; a hint names it when it has this very key,
+    and `verify` names all of them.
     """
     missing = missing_factors(kind, wanted)
+    unreadable: tuple[str, ...] = ()
     try:
-        exact = None if missing else store.entry(wanted.digest)
-    except BadInput:
+        exact = None if missing else store.entry(wanted.digest, known=wanted)
+    except BadInput as error:
         exact = None
+        unreadable = (f"there is an entry of this very key that cannot be used: {error.what}: {error.why}",)
     if exact is not None:
         # equal keys, equal factors: only what is judged of itself can be said of them
         differs = judge(kind, wanted.factors, exact.key.factors) if kind.of_itself else ()
-        verdict = verdict_of(differs)
+        verdict = verdict_of(differs) if differs else "hit"
         if verdict in ("hit", "usable"):
             store.touch(exact)
             return Lookup(verdict=verdict, wanted=wanted, entry=exact, differs=differs)
@@ -56,6 +59,7 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
             differs=differs,
             nearest=near,
             missing=_open(missing, differs),
+            hints=unreadable,
         )
     return Lookup(
         verdict="miss",
@@ -64,7 +68,7 @@ def look_up(store: EngineStore, kind: EngineKind, wanted: EngineKey, *, nearest:
         nearest=near,
         missing=missing,
         failure=None if missing else store.failure(wanted.digest),
-        hints=_hints(others),
+        hints=unreadable or _hints(others),
     )
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from builder.cache.copying import Copied, copy_hashed, hash_file, open_source
 from builder.cache.locks import LockTimeout, NoLocks, StoreLock, still_there, take
-from builder.cache.values import Entry, Failure, canonical_json
+from builder.cache.values import EngineKey, Entry, Failure, canonical_json
 from builder.errors import BadInput, OutsideFailed, Refused
 from builder.names import Digest
 from builder.store import CorruptBlob, disk_errors, write_atomic
@@ -81,28 +81,26 @@ class EngineStore:
         """Where the entry's document is, or would be."""
         return self.root / "entries" / key.hex[:2] / f"{key.hex[2:]}.json"
 
-    def entry(self, key: Digest) -> Entry | None:
-        """The entry of exactly this key, or None; `BadInput` for a document that is damaged or of another version."""
-        return self._entry(key.hex)
+    def entry(self, key: Digest, *, known: EngineKey | None = None) -> Entry | None:
+        """The entry of exactly this key, or None; `BadInput` for a document that is damaged or of another version.
 
-    def _entry(self, name: str) -> Entry | None:
+        `known` is the whole key, where it is at hand.
+        """
+        return self._entry(key.hex, known)
+
+    def _entry(self, name: str, key: EngineKey | None = None) -> Entry | None:
         """By hex name; what was read before is believed as long as the file is the same one."""
         path = f"{self._prefix}{name[:2]}/{name[2:]}.json"
+        known = self._entries.get(name)
         try:
-            status = os.stat(path)
+            if known is not None and known[0] == _stamp(os.stat(path)):
+                return known[1]
+            data, stamp = _read(path)
         except (FileNotFoundError, NotADirectoryError):
             self._entries.pop(name, None)
             return None
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        known = self._entries.get(name)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        try:
-            data = _read(path, status.st_size)
-        except FileNotFoundError:
-            return None
         self._entries.pop(name, None)
-        entry = _parsed(data, path)
+        entry = _parsed(data, path, key)
         if entry.digest.hex != name:
             raise BadInput(f"{path} is damaged", why=f"it holds the entry {entry.digest}")
         if len(self._entries) >= _KEPT_IN_MEMORY:
@@ -159,12 +157,15 @@ class EngineStore:
     def touch(self, entry: Entry) -> None:
         """Note that an entry is used; a store that cannot be written notes nothing."""
         now = self.clock()
-        last = self._touched.get(entry.digest.hex)
+        name = entry.digest.hex
+        last = self._touched.get(name)
         if last is not None and 0 <= now - last < _TOUCH_AFTER:
             return
-        self._touched[entry.digest.hex] = now
-        with suppress(OSError):
-            os.utime(f"{self._folder_of(entry.key.kind, entry.key.model or '')}/{entry.digest.hex}", (now, now))
+        self._touched[name] = now
+        try:  # noqa: SIM105 - suppress() takes as long as the call itself
+            os.utime(f"{self._folder_of(entry.key.kind, entry.key.model or '')}/{name}", (now, now))
+        except OSError:
+            pass
 
     @contextmanager
     def held(self, entry: Entry, *, timeout: float | None = 30.0) -> Iterator[None]:
@@ -334,21 +335,38 @@ class EngineStore:
         return self.root / "failures" / key.hex[:2] / f"{key.hex[2:]}.json"
 
 
-def _read(path: str, size: int) -> bytes:
-    """A small file, whole, by the fewest calls: this is most of what the first lookup of an entry costs."""
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    """What tells whether a file is still the same one."""
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read(path: str) -> tuple[bytes, tuple[int, int, int]]:
+    """A small file, whole, and its stamp, by the fewest calls: this is most of what the first lookup costs."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(handle, size)
+        stamp = _stamp(os.fstat(handle))
+        return os.read(handle, stamp[2]), stamp
     finally:
         os.close(handle)
 
 
-def _parsed(data: bytes, path: str) -> Entry:
+def _parsed(data: bytes, path: str, key: EngineKey | None) -> Entry:
     try:
-        document = json.loads(data)
+        # decoded here: json.loads would first look for the encoding, which is known
+        document = json.loads((data if key is None else _without_factors(data)).decode())
     except ValueError as error:
         raise BadInput(f"{path} is damaged", why=f"it is no JSON: {error}") from error
-    return Entry.from_json(document, path)
+    return Entry.from_json(document, path, known=key)
+
+
+def _without_factors(data: bytes) -> bytes:
+    """A document with an empty list of factors, which are most of it: whoever has the key has them.
+
+    They are found by the order of canonical JSON; a quote in a value is escaped, so no value can look like their end.
+    """
+    start = data.find(b'"factors":[')
+    end = data.find(b'],"files":', start)
+    return data if start < 0 or end < 0 else data[: start + 11] + data[end:]
 
 
 def _names(folder: Path | str) -> list[str]:

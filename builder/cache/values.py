@@ -159,8 +159,11 @@ class Entry:
         }
 
     @classmethod
-    def from_json(cls, data: Any, where: str) -> Self:
-        """Read and check a document; `ForeignEntry` for another schema, `BadInput` for a damaged one."""
+    def from_json(cls, data: Any, where: str, *, known: EngineKey | None = None) -> Self:
+        """Read and check a document; `ForeignEntry` for another schema, `BadInput` for a damaged one.
+
+        `known` is the key that is asked for: a document that names it is of it, and its factors are not read.
+        """
         if not isinstance(data, dict):
             raise BadInput(f"{where} is no entry of an engine cache", why="it is not a JSON object")
         if data.get("schema") != ENTRY_SCHEMA:
@@ -170,10 +173,14 @@ class Entry:
                 fix="read it with that version; it stays where it is",
             )
         try:
-            factors = {str(one["name"]): str(one["value"]) for one in data["factors"]}
+            if known is not None and data["key"] == f"sha256:{known.digest.hex}" and data["kind"] == known.kind:
+                key, digest = known, known.digest
+            else:
+                factors = {str(one["name"]): str(one["value"]) for one in data["factors"]}
+                key, digest = EngineKey(str(data["kind"]), MappingProxyType(factors)), Digest.parse(data["key"])
             entry = cls(
-                key=EngineKey(str(data["kind"]), MappingProxyType(factors)),
-                digest=Digest.parse(data["key"]),
+                key=key,
+                digest=digest,
                 form="tree" if data["form"] == "tree" else "file",
                 name=str(data["name"]),
                 content=Digest.parse(data["content"]),

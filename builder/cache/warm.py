@@ -8,9 +8,10 @@ that is mounted and not used looks exactly like one that is, until the first req
 from __future__ import annotations
 
 import os
+import random
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,13 +26,15 @@ from builder.errors import Refused
 from builder.names import Digest
 from builder.smoke.values import Bind, Command, Container
 
-__all__ = ["TARGET", "Pass", "WarmReport", "Warmup", "warm"]
+__all__ = ["TARGET", "Pass", "WarmReport", "Warmup", "sampled", "warm"]
 
 TARGET = "/run/builder/engines"
 """Where the folder is seen in the image."""
 
 _TEMPORARY = "/run/builder/temporary"
 """Where temporary files go in the image, so that a compiler at work is seen whatever folder its result is for."""
+
+_REQUESTS = "/run/builder/requests"
 
 _LOCKS = (".lock", ".lck", ".pid", ".tmp")
 
@@ -54,6 +57,8 @@ class Warmup:
     """Processes that share the folder, started together; each finds its number in BUILDER_WORKER."""
     env: Mapping[str, str]
     """Added to the image's environment."""
+    requests: Path | None = None
+    """A file of requests, the same in both passes and for all workers; its path is in BUILDER_REQUESTS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,6 +137,14 @@ def warm(
     )
 
 
+def sampled(requests: Sequence[str], count: int | None) -> tuple[str, ...]:
+    """So many of the requests, in their order; the same ones every time, so that two passes ask the same."""
+    if count is None or count >= len(requests):
+        return tuple(requests)
+    chosen = sorted(random.Random(0).sample(range(len(requests)), count))  # noqa: S311 - no secret
+    return tuple(requests[number] for number in chosen)
+
+
 def _fault(second: Pass) -> tuple[str, str]:
     if second.compiled:
         shown = ", ".join(second.compiled[:3]) + (" …" if len(second.compiled) > 3 else "")
@@ -163,6 +176,13 @@ def _run(container: Container, warmup: Warmup, folder: EngineFolder, place: Path
         "TMPDIR": _TEMPORARY,
         "BUILDER_WORKERS": str(warmup.workers),
     }
+    binds = [
+        Bind(source=place, target=TARGET, writable=True),
+        Bind(source=temporary, target=_TEMPORARY, writable=True),
+    ]
+    if warmup.requests is not None:
+        env["BUILDER_REQUESTS"] = _REQUESTS
+        binds.append(Bind(source=warmup.requests, target=_REQUESTS))
 
     def one(number: int) -> float:
         done = container.run(
@@ -170,10 +190,7 @@ def _run(container: Container, warmup: Warmup, folder: EngineFolder, place: Path
                 argv=warmup.command,
                 timeout=warmup.timeout,
                 env={**env, "BUILDER_WORKER": str(number)},
-                binds=(
-                    Bind(source=place, target=TARGET, writable=True),
-                    Bind(source=temporary, target=_TEMPORARY, writable=True),
-                ),
+                binds=tuple(binds),
             )
         )
         if done.code != 0:

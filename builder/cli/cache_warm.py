@@ -30,6 +30,13 @@ _EXIT = {"warmed": 0, "failed": 1, "not-run": 4}
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A property of the key; repeatable.")
 @click.option("--env-var", "variables", multiple=True, metavar="NAME=VALUE", help="Set for the program; repeatable.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes at once.")
+@click.option(
+    "--requests",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    default=None,
+    help="A file of requests, one a line; the program finds it by BUILDER_REQUESTS.",
+)
+@click.option("--sample", type=click.IntRange(1), default=None, help="So many of the requests [default: all].")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=None, help="Most seconds for a pass.")
 @click.option("--runner", type=click.Choice(["builtin", "docker"]), default="builtin", show_default=True)
 @click.option("--replace", is_flag=True, help="Replace the engine that is kept under this key.")
@@ -62,6 +69,7 @@ def command(console: Console, /, image: str, folder: Path | None, **options: Any
         environment=parse_pairs("--env-var", options["variables"]),
         node_class=node_class(options["node_class"]) if options["node_class"] else None,
         workers=options["workers"],
+        requests=_requests(options["requests"], options["sample"]),
         timeout=options["timeout"],
         runner=options["runner"],
         replace=options["replace"],
@@ -71,6 +79,25 @@ def command(console: Console, /, image: str, folder: Path | None, **options: Any
     document = _document(warmed, image, str(opened.digest), options["runner"])
     console.document(document, lambda: _text(document, console))
     return _EXIT[document["verdict"]]
+
+
+def _requests(path: Path | None, count: int | None) -> tuple[str, ...] | None:
+    from builder.cache.warm import sampled
+    from builder.errors import BadInput
+
+    if path is None:
+        if count is not None:
+            raise BadInput(
+                "--sample without --requests", why="there is nothing to draw from", fix="add --requests FILE"
+            )
+        return None
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is no text", why=str(error), fix="write one request a line, in UTF-8") from error
+    if not lines:
+        raise BadInput(f"{path} is empty", why="there is nothing to warm up with", fix="write one request a line")
+    return sampled(lines, count)
 
 
 def _document(warmed: Warmed, image: str, digest: str, runner: str) -> dict[str, Any]:

@@ -40,7 +40,11 @@ def command(console: Console, repository: str, write: bool, plain_http: bool) ->
             "images": rows,
         },
         lambda: (
-            columns(header, [[_cell(row[key]) for key in header] for row in rows])
+            (
+                columns(header, [[_cell(row[key]) for key in header] for row in rows])
+                if rows
+                else f"no image in {opened}"
+            )
             + (f"\n{verdict} {reference.with_tag(TAG)}@{written.digest}" if written else "")
         ),
     )

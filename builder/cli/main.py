@@ -13,6 +13,7 @@ import click
 from builder import __version__
 from builder.cli.lazy import LazyGroup
 from builder.errors import BadInput, BuilderError, OutsideFailed
+from builder.resources import backends
 
 __all__ = ["COMMANDS", "build_main", "cli", "main", "run"]
 
@@ -86,7 +87,10 @@ def run(args: Sequence[str]) -> int:
         return 2
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "builder"
-        fault = BadInput(error.format_message(), fix=f"see {path} --help")
+        fix = f"see {path} --help"
+        if "Missing option '--backend'" in error.format_message():
+            fix = f"--backend NAME, a [backend.NAME] of the project: {', '.join(backends())}"
+        fault = BadInput(error.format_message(), fix=fix)
         return _report(fault, as_json=as_json)
     except click.ClickException as error:
         return _report(BadInput(error.format_message()), as_json=as_json)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -152,7 +153,9 @@ class Uv:
     def _compile(self, folder: Path, request: Request, *options: str) -> subprocess.CompletedProcess[str]:
         settings = request.settings
         argv = [self._find(), "pip", "compile", "pyproject.toml", "--no-header", "--quiet", "--color", "never"]
-        argv += ["--python-version", request.python, "--python-platform", self._platform(request)]
+        # Without --python uv looks for an interpreter on PATH, where the one that runs this need not be.
+        argv += ["--python", sys.executable, "--python-version", request.python]
+        argv += ["--python-platform", self._platform(request)]
         argv += ["--only-binary", ":all:", "--exclude-newer", request.exclude_newer]
         argv += ["--preview-features", "index-exclude-newer"]
         argv += ["--index-strategy", "unsafe-best-match" if settings.best_match else "first-index"]

@@ -59,7 +59,8 @@ def explain(backend: Backend, question: Question) -> Explanation:
         if missing and len(missing) < len(rule.keys) and not rule.asked_only:
             needs.append(f"{rule.name} would need {' and '.join(_SPOKEN.get(key, key) for key in missing)}")
     libc = question.libc or system_libc(question.os, backend)
-    limits = judge_limits(dataclasses.replace(with_toolkit, libc=libc), backend)
+    exact = with_toolkit if derived is None or "." in derived[0] else question
+    limits = judge_limits(dataclasses.replace(exact, libc=libc), backend)
     verdicts = [*lift(verdicts, (*_exceptions(verdicts, question, backend), *limits.lifted)), *limits.verdicts]
     stray = unjudged_settings(question, backend, {verdict.rule for verdict in verdicts}, limits.read)
     if stray is not None:

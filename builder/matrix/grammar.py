@@ -45,6 +45,7 @@ def spoken(text: str) -> str:
     `==8.5.0 | ==8.5.1` → `8.5.0 or 8.5.1`; `not debian 13 | not sles 15` → `other than debian 13 and sles 15`.
     """
     parts = [part.removeprefix("==") if part.count("=") == 2 else part for part in alternatives(text)]
+    parts = [part for part in parts if part.removesuffix(".*") not in parts or not part.endswith(".*")]
     refused = [part.removeprefix("not ").removeprefix("==") for part in parts if part.startswith("not ")]
     wanted = " or ".join(part for part in parts if not part.startswith("not "))
     return ", ".join(filter(None, (wanted, f"other than {' and '.join(refused)}" if refused else "")))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -18,7 +19,7 @@ from builder.matrix.systems import normalise_system, same_system
 from builder.matrix.tables import Row
 from builder.matrix.versions import within
 
-__all__ = ["Contents", "listed", "missing", "read_image", "unread"]
+__all__ = ["Contents", "listed", "missing", "of_chip", "read_image", "unread"]
 
 _FIELDS = MappingProxyType(
     {
@@ -65,12 +66,12 @@ class Contents:
 def read_image(backend: Backend, image: str) -> Contents | None:
     """What an image holds; None when no form of the backend's tables fits its name. Its digest is not looked at.
 
-    A name without the path before it (`cann:8.5.0-910b-…`) is taken for the form that ends so.
+    A name without the path before it, or with its end alone (`cann:8.5.0-910b-…`), is taken for the form that ends so.
     """
     bare = _HOST.sub("", image.partition("@")[0])
     for row in backend.rows("image"):
         form = row.text("form") or ""
-        match = _pattern(form if "/" in bare else form.rpartition("/")[2]).fullmatch(bare)
+        match = _pattern("/".join(form.split("/")[-1 - bare.count("/") :])).fullmatch(bare)
         if match is None:
             continue
         found = {key.replace("_", "-"): value for key, value in match.groupdict().items()}
@@ -139,6 +140,29 @@ def unread(contents: Contents) -> str | None:
     return f"tags of {' and '.join(bounds)} were read"
 
 
+def of_chip(backend: Backend, contents: Contents, chip: str) -> str | None:
+    """The image that is this one but for its chip, where the forms have it: `…:v0.10.0rc1` → `…:v0.10.0rc1-310p`.
+
+    A form that fixes its chip is one of several of a name; that which differs least in the rest of it is taken.
+    """
+    told = {"toolkit": contents.toolkit, "python": contents.python, "chip": chip, **contents.packages}
+    bare = _HOST.sub("", contents.image.partition("@")[0])
+    match = _pattern(contents.row.text("form") or "").fullmatch(bare)
+    if match is None:
+        return None
+    told |= {key.replace("_", "-"): value for key, value in match.groupdict().items() if key != "chip"}
+    found = []
+    for row in backend.rows("image"):
+        form = row.text("form") or ""
+        if row.text("chip") != chip and "{chip}" not in form:
+            continue
+        fields = set(re.findall(r"\{([^{}]+)\}", form))
+        if form.partition(":")[0] == bare.partition(":")[0] and fields <= told.keys():
+            name = re.sub(r"\{([^{}]+)\}", lambda field: told[field[1]] or "", form)
+            found.append((SequenceMatcher(None, bare, name).ratio(), name))
+    return max(found)[1] if found else None
+
+
 def listed(backend: Backend, contents: Contents) -> Row | None:
     """The row of the table of bases that is this very image."""
     return next((row for row in backend.rows("base") if _is_row(row, contents)), None)
@@ -151,14 +175,21 @@ def _is_row(row: Row, contents: Contents) -> bool:
     systems = row.texts("os")
     same_os = contents.os is None or systems is None or any(same_system(contents.os, name) for name in systems)
     same_python = contents.python is None or contents.python in (row.texts("python") or (contents.python,))
+    name = _repository(row.text("reference") or "")
     return (
-        same_toolkit
+        ("{" in name or name == _repository(contents.image))
+        and same_toolkit
         and same_os
         and same_python
         and contents.chip in (None, chip)
         and (row.flag("devel") or not contents.row.flag("devel"))
         and (framework is None or _same_framework(framework, contents))
     )
+
+
+def _repository(reference: str) -> str:
+    """The last part of a repository's name: `pytorch-inference-neuronx` and `-neuron` are images for other devices."""
+    return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def _same_framework(framework: str, contents: Contents) -> bool:

@@ -61,7 +61,9 @@ _ALIASES = {
     "capability": "arch",
     "compute-cap": "arch",
     "compute-capability": "arch",
+    "container-toolkit": "nvidia-container-toolkit",
     "cuda-arch": "arch",
+    "driver-supports": "driver-compat-ids",
     "gfx": "arch",
     "gpu-driver": "driver",
     "glibc": "libc",
@@ -246,7 +248,7 @@ def _is_distribution(name: str, value: str, known: Collection[str], backend: Bac
 def _key(name: str, known: Collection[str], titles: Collection[str]) -> str:
     """The key somebody means: in any case, with `_` or `-`, with `_version` behind it, or by another word for it."""
     text = name.strip().lower().replace("_", "-")
-    if canonicalize_name(name) in known and text not in KEYS:
+    if canonicalize_name(name) in known and text not in KEYS and text not in _ALIASES:
         return name
     for word in (text, text.removesuffix("-version")):
         found = "toolkit" if word in titles else _ALIASES.get(word, word)

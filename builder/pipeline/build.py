@@ -22,7 +22,7 @@ from builder.image.docker_cli import Docker
 from builder.image.dockerfile import run_line, run_prefix
 from builder.image.labels import image_labels
 from builder.image.oci import assemble
-from builder.image.packing import Packing
+from builder.image.packing import Packing, refuse_packing
 from builder.image.preview import Budget, LayerPlan, check_budget, preview
 from builder.image.values import BuiltImage, ImagePlan, Wheelhouse
 from builder.lock.values import Lock, LockedPackage
@@ -105,8 +105,7 @@ class _Record:
 
 def build(project: Project, backend: str, *, options: BuildOptions, work: Work) -> BuildOutcome:
     """Build one backend's image. A refusal ends the build with what was found; nothing is tagged then."""
-    if options.devices:
-        _check_devices(options)
+    _check_wishes(project, options, work)
     record = _Record(work=work)
     locked = record.step("lock", partial(_lock, project, backend, options, work), _lock_verdict)
     lock = locked.lock
@@ -335,6 +334,23 @@ def _devices(plan: ImagePlan, options: BuildOptions) -> tuple[str, ...]:
     if not options.devices or options.node_class is None:
         return ()
     return build_devices(options.node_class, plan.runtime)
+
+
+def _check_wishes(project: Project, options: BuildOptions, work: Work) -> None:
+    """What cannot be done is said before anything is locked or fetched."""
+    if options.devices:
+        _check_devices(options)
+    Packing.of(project.image)
+    if options.engine != "oci":
+        refuse_packing(project.image, options.engine)
+    if options.to is not None and options.to.tag is not None:
+        refuse_class_tag(options.to.tag)
+    if options.plan:
+        return
+    if options.engine == "docker" or (options.smoke and options.runner == "docker"):
+        Docker.find(work.environ)
+    if options.engine == "buildah":
+        Buildah.find(work.environ)
 
 
 def _check_devices(options: BuildOptions) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from builder import resources
@@ -47,6 +47,7 @@ def warm_image(
     environment: Mapping[str, str],
     node_class: NodeClass | None,
     workers: int,
+    requests: Sequence[str] | None,
     timeout: float | None,
     runner: str,
     replace: bool,
@@ -57,8 +58,8 @@ def warm_image(
 
     What is not stated comes from the image: versions from its lock, the compiler from a look inside, and the image
     itself for the model, so that an engine is of this very image. `variable` names the folder for a program that reads
-    it under another name than the kind's own. `environment` goes to the program and, where the kind names a variable,
-    into the key.
+    it under another name than the kind's own. `requests` are handed to the program, one a line. `environment` goes to
+    it and, where the kind names a variable, into the key.
     """
     facts = read_labels(image.labels, image=image.name)
     if facts.warmup is None:
@@ -99,6 +100,10 @@ def warm_image(
             environment={**image.env, **folders[chosen.name].env, **wanted.environment, **environment},
         )
         with work.store.scratch("warm-") as scratch:
+            asked = None
+            if requests is not None:
+                asked = scratch / "requests"
+                asked.write_text("".join(f"{line}\n" for line in requests), encoding="utf-8")
             work.reporter.note(f"two passes of {' '.join(facts.warmup.command)}")
             report = warm(
                 container,
@@ -107,6 +112,7 @@ def warm_image(
                     timeout=timeout or facts.warmup.timeout,
                     workers=workers,
                     env={**wanted.environment, **environment},
+                    requests=asked,
                 ),
                 folders[chosen.name],
                 key,
@@ -119,5 +125,5 @@ def warm_image(
         kind=chosen.name,
         node_class=wanted.name,
         report=report,
-        environment={folder.variable: TARGET, **folder.env, **environment},
+        environment={folder.variable: TARGET, **folder.env, **wanted.environment, **environment},
     )

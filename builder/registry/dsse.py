@@ -68,7 +68,7 @@ def read_key(path: Path) -> PublicKey:
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise BadInput(
             f"cannot read the public key {path}",
-            why=str(error),
+            why=_why(error),
             fix="give a PEM file with an Ed25519, ECDSA or RSA public key",
             where=where_path(path),
         ) from error
@@ -118,11 +118,18 @@ def read_private_key(path: Path, password: bytes | None = None) -> PrivateKey:
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise BadInput(
             f"cannot read the private key {path}",
-            why=str(error),
+            why=_why(error),
             fix=f"check the password; {fix}" if password is not None else fix,
             where=where_path(path),
         ) from error
     return PrivateKey(signer=signer, public=_public(path.name, key.public_key()))
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a key file; cryptography's own words for what is no PEM speak to programmers."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "it is no PEM file" if "PEM file" in str(error) else str(error)
 
 
 def _missing(what: str, error: ImportError) -> BadInput:

@@ -15,6 +15,9 @@ from builder.registry.values import Descriptor, Repository
 __all__ = ["NoSuchImage", "find_image", "open_repository"]
 
 
+_NOTHING = "check how the repository or folder is spelled, or publish an image there first"
+
+
 class NoSuchImage(BadInput):
     """A reference that names nothing, or not one thing."""
 
@@ -74,13 +77,14 @@ def find_image(reference: Reference, repository: Repository) -> Descriptor:
         raise NoSuchImage(
             f"which image of {repository} is meant?",
             why=f"its tags are {', '.join(tags)}" if tags else "it has no tags",
-            fix="add :TAG or @sha256:…",
+            fix="add :TAG or @sha256:…" if tags else _NOTHING,
         )
     found = repository.resolve(tag)
     if found is None:
+        others = repository.tags()
         raise NoSuchImage(
             f"there is no image {reference}",
-            why=f"{repository} has no tag {tag!r}",
-            fix=did_you_mean(tag, repository.tags()),
+            why=f"{repository} has no tag {tag!r}" if others else f"nothing in {repository} has a tag",
+            fix=did_you_mean(tag, others) if others else _NOTHING,
         )
     return found

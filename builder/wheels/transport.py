@@ -104,11 +104,10 @@ def _logins(environ: Mapping[str, str]) -> netrc.netrc | None:
 
 def transport_fault(url: str, error: httpx.HTTPError) -> IndexUnreachable:
     """The fault of a request that got no whole answer."""
-    return IndexUnreachable(
-        f"cannot reach {without_credentials(url)}",
-        why=str(error) or type(error).__name__,
-        fix="check the network, the proxy variables and the index settings of pip or uv",
-    )
+    fix = "check the network, the proxy variables and the index settings of pip or uv"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        fix = "if a proxy of yours signs what it passes on, name its CA by SSL_CERT_FILE or pip's cert setting"
+    return IndexUnreachable(f"cannot reach {without_credentials(url)}", why=str(error) or type(error).__name__, fix=fix)
 
 
 def status_fault(response: httpx.Response) -> IndexUnreachable:

@@ -74,10 +74,16 @@ def rules(audit: TargetAudit) -> set[str]:
         'import llvmlite.binding as b\nb.load_library_permanently("libcuda.so.1")\n',
         'import tensorflow as tf\ntf.load_op_library("libcudart.so.12")\n',
         'from kit.support import c\ndll = c.DLL("cuda", "nvcuda" if WIN else "cuda")\n',
+        'import cffi\nffi = cffi.FFI()\nlib = ffi.dlopen("cudart")\n',
+        'from ctypes import cdll as d\nd["libcuda.so.1"]\n',
+        'import ctypes\nL = ctypes.LibraryLoader(ctypes.CDLL)\nL["libcuda.so.1"]\n',
+        'import ctypes\nlibs = ctypes.cdll\ngetattr(libs, "libcuda.so.1")\n',
+        "import ctypes\nexec('ctypes.CDLL(\"libcuda.so.1\")')\n",
+        "import os, sys\nos.execv(sys.executable, ['-c', 'import ctypes; ctypes.CDLL(\"libcuda.so.1\")'])\n",
         'import ctypes\nload = lambda name: ctypes.CDLL(name)\nload("libcuda.so.1")\n',
         'import os, sys\nos.environ["LD_PRELOAD"] = "libcuda.so.1"\nos.execv(sys.executable, sys.argv)\n',
     ],
-    ids=range(17),
+    ids=range(23),
 )
 def test_a_loader_under_another_name(tmp_path: Path, source: str) -> None:
     assert python(tmp_path, source).tokens == SOFT
@@ -203,6 +209,19 @@ def test_device_sources_among_python_strings(tmp_path: Path) -> None:
         assert (audit.tokens, audit.level) == ({"cuda": ("src",)}, "warn")
     talk = f'"""Example::\n\n    {kernel[:30]} __global__ void f()\n"""\nimport cupy\n'
     assert of(tmp_path, {"kit/doc.py": talk.encode()}, name="talk").tokens == {}
+
+
+def test_a_shell_that_preloads(tmp_path: Path) -> None:
+    script = b'#!/bin/sh\nLD_PRELOAD=/usr/lib/libcuda.so.1:libm.so.6 exec python3 "$@"\n'
+    assert of(tmp_path, {"kit-1.0.data/scripts/run": script}).tokens == SOFT
+    talk = b"#!/bin/sh\n# LD_PRELOAD=libcuda.so.1 helps\nexec python3\n"
+    assert of(tmp_path, {"talk-1.0.data/scripts/run": talk}, name="talk").tokens == {}
+
+
+def test_a_build_script_among_the_members(tmp_path: Path) -> None:
+    build = b"from setuptools import Extension, setup\nsetup(ext_modules=[Extension('x', [], libraries=['cudart'])])\n"
+    assert of(tmp_path, {"kit/setup.py": build}).tokens == {}
+    assert of(tmp_path, {"run/ops.py": build}, name="run").tokens == SOFT
 
 
 def test_packages_installed_at_run_time(tmp_path: Path) -> None:
@@ -347,6 +366,53 @@ def test_bitcode_of_any_name_says_whose_it_is(tmp_path: Path, triple: str, token
     assert of(tmp_path, {"kit/kernels.bin": bitcode(triple), "kit/__init__.py": b""}).tokens == tokens
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plugins.json", '{"notice": "NOTICE", "lib": "PAYLOAD"}'),
+        ("app.js", "// NOTICE\nconst lib = 'PAYLOAD';\n"),
+        ("plugins.yaml", "notice: NOTICE\nlib: |\n  PAYLOAD\n"),
+        ("page.html", "<p>NOTICE</p><a href='data:application/octet-stream;base64,PAYLOAD'>x</a>"),
+    ],
+)
+def test_a_library_as_text_in_a_data_file(tmp_path: Path, needy: bytes, name: str, text: str) -> None:
+    data = text.replace("NOTICE", "all rights reserved " * 30).replace("PAYLOAD", base64.b64encode(needy).decode())
+    assert of(tmp_path, {f"kit/{name}": data.encode(), "kit/__init__.py": b""}).tokens == PLUGIN
+
+
+@pytest.mark.parametrize("name", ["README.txt", "plugins.json", "LICENSE", "model.tokens"])
+def test_a_library_behind_a_long_text(tmp_path: Path, needy: bytes, name: str) -> None:
+    data = b"all rights reserved\n" * 400 + needy
+    assert of(tmp_path, {f"kit/{name}": data, "kit/__init__.py": b""}).tokens == PLUGIN
+
+
+@pytest.mark.parametrize("name", ["kernels.txt", "kernels.dat", "kernels"])
+def test_a_program_in_ptx_behind_a_long_licence(tmp_path: Path, name: str) -> None:
+    program = (
+        b"// all rights reserved\n" * 40 + b".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry f() {}\n"
+    )
+    assert of(tmp_path, {f"kit/{name}": program, "kit/__init__.py": b""}).tokens == DATA
+    words = b"PTX begins with .version and .target, then .address_size 64\n" * 40
+    assert of(tmp_path, {f"doc/{name}": words, "doc/__init__.py": b""}, name="doc").tokens == {}
+
+
+@pytest.mark.parametrize(("magic", "backend"), [(b"IMOD", "npu"), (b"ftrt", "cuda")])
+def test_compiled_models_are_device_code(tmp_path: Path, magic: bytes, backend: str) -> None:
+    audit = of(tmp_path, {"kit/model.bin": magic + bytes(300), "kit/__init__.py": b""})
+    assert audit.tokens == {backend: ("data",)}
+
+
+def test_numbers_and_sections_that_look_like_device_code(tmp_path: Path) -> None:
+    body = (
+        "const unsigned magic = 0xBA55ED50, other = 0x466243B1;"
+        'const char *a = "CCOB", *c = "__CLANG_OFFLOAD_BUNDLE__";'
+        '__attribute__((section(".nv_fatbin"), used)) static const int empty[0] = {};'
+        "int is_fatbin(const unsigned *p) { return *p == 0xBA55ED50; }"
+    )
+    audit = of(tmp_path, {"kit/x.so": native(tmp_path, body)})
+    assert (audit.tokens, audit.level) == ({}, "ok")
+
+
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
 
 
@@ -484,6 +550,14 @@ def test_a_program_in_ptx_as_a_constant(tmp_path: Path) -> None:
     assert rules(of(tmp_path, {"ll/x.so": native(tmp_path, words)}, name="ll")) == set()
 
 
+def test_names_that_a_compiler_looks_for(tmp_path: Path) -> None:
+    """clang's driver in a library holds names of runtimes; a program that opens one holds no driver."""
+    driver = 'const char *a = "clang-offload-bundler", *b = "libamdhip64.so"; void *f(void) { return dlopen(a, 1); }'
+    assert of(tmp_path, {"kit/x.so": native(tmp_path, OPENS + driver)}).tokens == {}
+    other = driver.replace("clang-offload-bundler", "librocblas.so.4")
+    assert of(tmp_path, {"two/x.so": native(tmp_path, OPENS + other)}, name="two").tokens == {"rocm": ("soft",)}
+
+
 def other_elf(*, bits: int, order: str, machine: int, needed: str) -> bytes:
     """A library for another processor with one needed name and no sections."""
     wide, sign = bits == 64, "<" if order == "little" else ">"
@@ -518,6 +592,8 @@ def test_other_classes_and_byte_orders(tmp_path: Path, bits: int, order: str, ma
 @pytest.mark.parametrize(
     "needed",
     [
+        "libc_sec.so",
+        "liberror_manager.so",
         "libcufflinks.so.1",
         "libcudf.so",
         "libhipster.so",
@@ -539,6 +615,9 @@ def test_names_that_only_begin_like_a_vendors(tmp_path: Path, needed: str) -> No
         ("libcudart-8f0b2a1c.so.11.8.89", "cuda"),
         ("libze_loader-1a2b3c4d.so.1", "xpu"),
         ("/opt/rocm/lib/libamdhip64.so.6", "rocm"),
+        ("libmkl_sycl_dft.so.6", "xpu"),
+        ("libge_common_base.so", "npu"),
+        ("libnvoptix.so.1", "cuda"),
     ],
 )
 def test_more_needed_names(tmp_path: Path, needed: str, backend: str) -> None:
@@ -671,6 +750,15 @@ def test_a_tar_of_wheels_tells_what_it_does_not_open(tmp_path: Path, needy: byte
         archive.addfile(info, io.BytesIO(inner))
     audit = of(tmp_path, {"kit/bundle.tgz": out.getvalue(), "kit/__init__.py": b""})
     assert audit.tokens == PLUGIN or "unread-archive" in rules(audit)
+
+
+def test_metadata_of_two_distributions(tmp_path: Path) -> None:
+    second = b"Metadata-Version: 2.1\nName: other\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu12\n"
+    audit = of(tmp_path, {"other-1.0.dist-info/METADATA": second, "kit/__init__.py": b""})
+    assert audit.level == "block"
+    assert any("other-1.0.dist-info" in item.evidence for item in audit.findings if item.rule == "unsafe-wheel")
+    inside = {"kit/_vendor/other-1.0.dist-info/METADATA": second, "kit/__init__.py": b""}
+    assert of(tmp_path, inside, name="vendor").level == "ok"
 
 
 def test_a_wheel_behind_other_bytes(tmp_path: Path, needy: bytes) -> None:

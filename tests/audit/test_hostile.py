@@ -8,6 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builder.audit.audit import load_rules
+from builder.audit.bitcode import BITCODE_MAGICS, bitcode_triple
+from builder.audit.loose_source import loose_strings
+from builder.audit.nested import MemoryFile
+from builder.audit.payloads import compiled_payloads
 from builder.errors import BadInput
 from tests.audit.make import RUNTIME_MARK, Entry, as_c_array, fatbin, judged, library, wheel
 
@@ -93,3 +98,34 @@ def test_an_elf_magic_and_nothing_more(tmp_path: Path) -> None:
     audit = judged(wheel(tmp_path, "magic", {"magic/x.so": b"\x7fELF", "magic/y.so": b"\x7fELF\x09\x09" + bytes(99)}))
     assert [finding.rule for finding in audit.findings] == ["damaged-elf", "damaged-elf"]
     assert audit.level == "ok"
+
+
+@settings(max_examples=200, deadline=None)
+@given(magic=st.sampled_from(BITCODE_MAGICS), noise=st.binary(max_size=200))
+def test_any_bits_behind_the_magic_of_bitcode(magic: bytes, noise: bytes) -> None:
+    triple = bitcode_triple(magic + noise)
+    assert triple is None or triple.isascii()
+
+
+@settings(max_examples=200, deadline=None)
+@given(pieces=st.lists(st.sampled_from(['"""', "'''", '"', "'", "\\", "\n", "#", "(", "CDLL", "libcuda.so.1", "x"])))
+def test_any_text_read_without_a_grammar(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert all(line <= text.count("\n") + 1 for _, line, _ in loose_strings(text.encode()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(noise=st.binary(max_size=400), name=st.sampled_from(["x.pyc", "x.bin", "x.json", "x", "x.so", "x.py"]))
+def test_any_file_that_ends_like_an_archive_or_decodes_something(noise: bytes, name: str) -> None:
+    for _ in compiled_payloads(b"b64decode" + noise):
+        pass
+    tail = b"PK\x05\x06" + noise[:18].ljust(18, b"\0")
+    load_rules().scanner.collector().look(MemoryFile(name, b"\0" + noise + tail))
+
+
+def test_a_source_whose_names_have_no_end(tmp_path: Path) -> None:
+    """Each name is made of four others: without a bound there are 4 ** 20 ways through."""
+    lines = [f"n{at} = n{at + 1} + n{at + 2} + f'{{n{at + 1}}}{{n{at + 2}}}'" for at in range(20)]
+    source = "import ctypes\n" + "\n".join(reversed(lines)) + "\nctypes.CDLL(n0)\n"
+    audit = judged(wheel(tmp_path, "endless", {"endless/__init__.py": source.encode()}))
+    assert [finding.rule for finding in audit.findings] == ["computed-dlopen"]

@@ -83,7 +83,19 @@ def _nested(data: bytes) -> None:
 
 def _member(data: bytes) -> None:
     """Any file of a wheel, looked at by content; the first byte chooses its name."""
-    names = ("x.so", "x.py", "x.pyc", "x.pth", "x.bin", "x.sh", "x.txt", "libcudart.so.12")
+    names = (
+        "x.so",
+        "x.py",
+        "x.pyc",
+        "x.pth",
+        "x.bin",
+        "x.json",
+        "x.txt",
+        "libcudart.so.12",
+        "x.cu",
+        "x.ptx",
+        "libdevice.bc",
+    )
     collector = load_rules().scanner.collector()
     collector.look(MemoryFile(names[data[0] % len(names)] if data else "x", data[1:]))
 

@@ -315,6 +315,13 @@ def test_a_labelled_build_is_taken_when_there_is_no_other(
     assert any("only a labelled build" in line for line in locker.notes.lines)
 
 
+def test_no_interpreter_need_be_on_path(locker: Locker, default: Index, tmp_path: Path) -> None:
+    """A tool in an environment of its own (pipx, uvx) is found by name, the Python it runs on is not."""
+    default.add(make_wheel(tmp_path, "leaf", "1.0"))
+    locker.environ["PATH"] = str(tmp_path / "nothing-here")
+    assert versions(locker.lock(stack("cpu"), "leaf")) == {"leaf": "1.0"}
+
+
 def test_a_label_that_names_no_backend_is_like_any_version(locker: Locker, default: Index, tmp_path: Path) -> None:
     default.add(make_wheel(tmp_path, "leaf", "1.0"))
     patched = make_wheel(tmp_path / "links", "leaf", "1.0+corp.1")

@@ -296,3 +296,44 @@ def test_a_release_that_lists_two_packages_does_not_make_them_a_pair() -> None:
     answer = ask("neuron", toolkit="2.28.1", torch_neuronx="2.7.0.2.12.22436", torch="2.8.0")
     assert answer.verdict == "unsupported"
     assert "torch-neuronx 2.7.0.2.12.22436 goes with torch 2.7.0" in answer.rules[0].why
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "fix"),
+    [
+        ("cuda>=12.8", {"driver": "550.144.03"}, "driver 570 or newer, or a build for CUDA 12.4"),
+        ("cuda>12.4", {"driver": "550.90.07"}, "driver 555 or newer, or a build for CUDA 12.4"),
+        ("cuda>=12.0,driver<550", {"driver": "550.54.14"}, "a driver<550"),
+        ("arch>=8.0", {"driver": "570.26", "arch": "7.5"}, "a device of compute capability >=8.0"),
+        ("cuda>=99.0", {"driver": "570.26"}, "a driver that offers cuda>=99.0, or a build for CUDA 12.8"),
+    ],
+)
+def test_a_requirement_that_is_not_met_tells_what_would_meet_it(text: str, settings: dict[str, str], fix: str) -> None:
+    found = rule(ask("cuda", nvidia_require_cuda=text, **settings), "require-cuda")
+    assert (found.verdict, found.fix) == ("unsupported", fix)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "fix"),
+    [
+        (
+            {"torch": "2.4.1+cu121", "machine": "aarch64"},
+            "framework-machine",
+            "another build (torch-2.4.1-cu124), or a machine with x86_64",
+        ),
+        (
+            {"tensorrt": "10.5.0", "device": "V100"},
+            "tensorrt-device",
+            "TensorRT 10.4 for Volta; a device of 7.5 and newer",
+        ),
+    ],
+)
+def test_the_nearest_change_is_another_build_or_version(settings: dict[str, str], name: str, fix: str) -> None:
+    assert rule(ask("cuda", **settings), name).fix == fix
+
+
+def test_what_is_wrong_with_a_wheel_is_what_is_mended() -> None:
+    wheel = "foo-1.0-cp313-cp313-manylinux_2_17_x86_64.whl"
+    assert "musllinux wheel" in rule(ask("cpu", wheel=wheel, os="alpine"), "wheel-tag").fix
+    assert "a wheel for that Python" in rule(ask("cpu", wheel=wheel, python="3.13t"), "wheel-tag").fix
+    assert "that machine" in rule(ask("cpu", wheel=wheel, machine="aarch64"), "wheel-tag").fix

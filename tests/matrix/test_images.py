@@ -37,6 +37,7 @@ def rule(answer: Explanation, name: str = "image") -> RuleVerdict:
         ("rocm", "rocm/dev-almalinux-8:7.1-complete", "7.1", "almalinux 8", None, {}),
         ("neuron", NEURON, "2.31.1", "ubuntu 24.04", "3.12", {"torch": "2.9.0"}),
         ("neuron", NEURON.rpartition("/")[2], "2.31.1", "ubuntu 24.04", "3.12", {"torch": "2.9.0"}),
+        ("hpu", "habanalabs/pytorch-installer-2.7.1:1.22.0-740", "1.22.0", None, None, {"torch": "2.7.1"}),
         ("npu", CANN.rpartition("/")[2], "9.0.0", "ubuntu 22.04", "3.11", {}),
         ("hpu", GAUDI, "1.22.0", "ubuntu 22.04", None, {"torch": "2.7.1"}),
     ],
@@ -140,3 +141,22 @@ def test_a_release_whose_images_nobody_read_is_unknown() -> None:
 def test_a_development_image_is_not_there_because_the_plain_one_is() -> None:
     assert rule(ask("npu", image="ascend/cann:9.0.1-910b-ubuntu22.04-py3.11-devel")).verdict == "supported"
     assert rule(ask("npu", image="ascend/cann:8.5.0-910b-ubuntu22.04-py3.11-devel")).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("image", "device", "fix"),
+    [
+        ("ascend/vllm-ascend:v0.10.0rc1-openeuler", "Ascend310P3", "ascend/vllm-ascend:v0.10.0rc1-310p-openeuler"),
+        ("quay.io/ascend/vllm-ascend:v0.11.0", "Ascend910_9392", "ascend/vllm-ascend:v0.11.0-a3"),
+        (
+            "quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11",
+            "Atlas 300I Duo",
+            "ascend/cann:8.5.0-310p-ubuntu22.04-py3.11",
+        ),
+        ("ascend/cann:8.5.0-910b-ubuntu22.04-py3.11", "Ascend310B1", "an image that holds it, or what this one holds"),
+    ],
+)
+def test_an_image_for_another_chip_names_the_one_for_this(image: str, device: str, fix: str) -> None:
+    """FR-13: the plain tag holds operators for 910B, the device is a 310P3."""
+    found = rule(ask("npu", image=image, device=device))
+    assert (found.verdict, found.fix) == ("unsupported", fix)

@@ -238,7 +238,7 @@ def test_a_source_too_short_to_be_true_is_refused(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("torch-cuda", "def (", "not a Python file"),
+        ("torch-cuda", "def (", "is not Python"),
         ("torch-cuda", "A = 1", "no CURRENT_STABLE_VERSION"),
         ("torch-cuda", BUILD_MATRIX.replace('"2.16.0"', "os.version()"), "is computed"),
         ("rocm-members", "Name,1\n", "not a ROCm compatibility CSV"),
@@ -263,6 +263,7 @@ def test_a_source_of_another_form_is_named(name: str, text: str, message: str) -
     with pytest.raises(BadInput) as caught:
         run(name, text)
     assert message in str(caught.value)
+    assert caught.value.fix, "an error says how to mend it"
 
 
 def test_sources_are_files_or_https(tmp_path: Path) -> None:

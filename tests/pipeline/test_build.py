@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from builder.base.values import LockedBase
-from builder.errors import BadInput, Refused
+from builder.errors import BadInput, BuilderError, Refused
 from builder.events import SilentReporter
+from builder.image.buildah import BuildahFailed
+from builder.image.docker_cli import DockerFailed
 from builder.image.values import Wheelhouse
 from builder.lock.values import BlockedPackage, Lock
 from builder.names import Digest, LayoutRef, Reference, RegistryRef, parse_ref
-from builder.pipeline.build import plan_image, target_for
+from builder.pipeline.build import BuildOptions, build, plan_image, target_for
 from builder.pipeline.document import build_document, build_text
 from builder.pipeline.lock import now
 from builder.pipeline.values import BuildOutcome, Step, Work
@@ -79,6 +81,31 @@ def test_the_tag_of_a_node_class_moves_only_by_promotion(project: Project, lock:
     with pytest.raises(Refused, match="h100") as caught:
         target_for(project, lock, parse_ref("localhost:5000/svc:h100"))
     assert "builder promote" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("options", "fault", "said"),
+    [
+        (BuildOptions(engine="docker"), DockerFailed, "no docker client"),
+        (BuildOptions(runner="docker"), DockerFailed, "no docker client"),
+        (BuildOptions(engine="buildah"), BuildahFailed, "no buildah"),
+        (BuildOptions(to=parse_ref("localhost:5000/svc:h100")), Refused, "h100"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_locked(
+    project: Project, tmp_path: Path, options: BuildOptions, fault: type[BuilderError], said: str
+) -> None:
+    """Otherwise a first build ends after minutes of locking and fetching."""
+    with pytest.raises(fault, match=said):
+        build(project, "cuda", options=options, work=work(tmp_path, PATH=str(tmp_path)))
+    with pytest.raises(BadInput, match="cannot be compressed by zstd"):
+        build(
+            project.with_layers(compression="zstd", estargz=True, bytecode=None),
+            "cuda",
+            options=BuildOptions(),
+            work=work(tmp_path),
+        )
+    assert not list(tmp_path.rglob("pylock.*"))
 
 
 def test_a_digest_is_no_place_to_publish_to(project: Project, lock: Lock) -> None:

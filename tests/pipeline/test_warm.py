@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from builder.cache import EngineCache, Entry
+from builder.cache.warm import sampled
 from builder.cache.watch import watching
 from builder.smoke.values import RunnableImage
 from tests.conftest import RunBuilder
@@ -132,6 +133,76 @@ def test_an_engine_whose_use_is_not_proven_is_not_kept(
     assert why in found["why"]
     assert found["fix"]
     assert kept(tmp_path) == []
+
+
+def test_several_workers_share_a_folder_and_a_sample_of_the_requests(
+    run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path
+) -> None:
+    program = """
+import os, pathlib
+folder = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+asked = pathlib.Path(os.environ["BUILDER_REQUESTS"]).read_text().split()
+assert len(asked) == 4, asked
+assert os.environ["BUILDER_WORKERS"] == "3"
+for shape in asked[int(os.environ["BUILDER_WORKER"]) :: 3]:
+    kernel = folder / f"{shape}.so"
+    if kernel.exists():
+        assert kernel.read_text() == shape
+    else:
+        kernel.write_text(shape)
+"""
+    image(make_image, program)
+    (tmp_path / "requests").write_text("".join(f"1x{number}\n\n" for number in range(100)))
+    options = ("--workers", "3", "--requests", str(tmp_path / "requests"), "--sample", "4")
+    code, found = warm(run_builder, tmp_path, *options)
+    assert (code, found["verdict"]) == (0, "warmed")
+    assert (found["first"]["compiled"], found["second"]["compiled"], found["second"]["read"]) == (4, 0, 4)
+
+
+def test_a_sample_is_the_same_every_time() -> None:
+    lines = [str(number) for number in range(100)]
+    assert sampled(lines, 5) == sampled(lines, 5)
+    assert list(map(int, sampled(lines, 5))) == sorted(map(int, sampled(lines, 5)))
+    assert sampled(lines, None) == sampled(lines, 200) == tuple(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "what"),
+    [
+        (b"", ("--requests", "requests"), "requests is empty"),
+        (b"\xff\xfe\x00", ("--requests", "requests"), "requests is no text"),
+        (b"1\n", ("--sample", "3"), "--sample without --requests"),
+    ],
+)
+def test_requests_that_cannot_be_used(
+    run_builder: RunBuilder,
+    make_image: MakeImage,
+    tmp_path: Path,
+    content: bytes,
+    options: tuple[str, ...],
+    what: str,
+) -> None:
+    image(make_image, COMPILES.format(extra=""))
+    (tmp_path / "requests").write_bytes(content)
+    found = error(run_builder("cache", "warm", f"oci:{tmp_path}/layout:test", "--json", *options), 2)
+    assert found["what"] == what
+    assert found["fix"]
+
+
+def test_there_is_no_network_in_either_pass(run_builder: RunBuilder, make_image: MakeImage, tmp_path: Path) -> None:
+    program = """
+import socket
+socket.create_server(("127.0.0.1", 0)).close()
+try:
+    socket.create_connection(("198.51.100.1", 80), timeout=5)
+except OSError as error:
+    assert "unreachable" in str(error), error
+else:
+    raise SystemExit("there is a network")
+"""
+    image(make_image, COMPILES.format(extra=program))
+    code, found = warm(run_builder, tmp_path)
+    assert (code, found["verdict"]) == (0, "warmed")
 
 
 def test_an_engine_kept_before_must_serve_and_stays(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import BuilderError
+from builder.errors import BuilderError, OutsideFailed
 from builder.events import SilentReporter
 from builder.names import Digest, RegistryRef
 from builder.registry.client import Remote
@@ -24,6 +24,8 @@ from builder.registry.layout import Layout
 from builder.registry.manifests import is_referrers_tag, pointed_blobs
 from builder.registry.values import BytesSource, Descriptor, Manifest, MediaType, Repository
 from builder.release.publish import TagTaken, publish
+from builder.store import NoRoom
+from tests import services
 from tests.conftest import RunBuilder
 from tests.registry.conftest import Opener
 from tests.registry.little import Answer, Asked, Little, error, random_bytes
@@ -200,6 +202,50 @@ def test_a_full_registry_keeps_what_it_got_and_the_next_push_sends_the_rest(
     total = sum(len(data) for data in little_registry.blobs.values())
     assert kept > 0
     assert done.sent_bytes == total - kept
+
+
+def more_room(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)
+
+
+@pytest.mark.registry
+def test_the_real_registry_on_a_full_disk_keeps_no_tag_and_takes_the_rest_when_there_is_room(
+    full_disk: Path, tmp_path: Path
+) -> None:
+    layout = Layout(tmp_path / "dist")
+    blobs = tuple(random_bytes(400_000, f"full{number}") for number in range(6))
+    made = image(layout, tag="1.0", extra=blobs)
+    layout.put_manifest(referrer(made, layout, artifact_type="a/b", body=b"evidence"))
+    with services.registry(full_disk) as host:
+        target = Remote.open(RegistryRef(host, "app"), environ={}, reporter=SILENT)
+        with pytest.raises(OutsideFailed) as caught:
+            publish(source=layout, digest=made.digest, target=target, tag="1.0", reporter=SILENT)
+        assert "disk may be full" in caught.value.fix or "no space left" in caught.value.why
+        assert target.tags() == ()
+        more_room(full_disk)
+        done = publish(source=layout, digest=made.digest, target=target, tag="1.0", reporter=SILENT)
+        assert check_all(target)
+        assert len(target.referrers(made.digest)) == 1
+        assert done.sent_bytes <= sum(blob.size for blob in pointed_blobs(made))
+        target.close()
+
+
+def test_a_full_disk_below_a_pull_leaves_no_tag_and_no_part(
+    little_registry: Little, open_little: Opener, full_disk: Path
+) -> None:
+    blobs = tuple(random_bytes(400_000, f"full{number}") for number in range(6))
+    made = image(open_little(), tag="1.0", extra=blobs)
+    layout = Layout(full_disk / "out")
+    with pytest.raises(NoRoom, match="disk full"):
+        copy(open_little(), layout, made.digest, reporter=SILENT)
+    assert layout.tags() == ()
+    assert layout.manifest(made.digest) is None
+    for path in (full_disk / "out/blobs/sha256").iterdir():
+        assert Digest.of_file(path).hex == path.name
+    more_room(full_disk)
+    done = copy(open_little(), layout, made.digest, reporter=SILENT)
+    assert 0 < done.sent_bytes < sum(blob.size for blob in pointed_blobs(made)), "what had arrived is not sent again"
+    assert layout.manifest(made.digest) == made
 
 
 def many_blobs(repository: Repository, text: str) -> Manifest:

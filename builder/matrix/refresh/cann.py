@@ -22,7 +22,9 @@ def image_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadInput("the image arguments are not JSON", why=str(error)) from error
+        raise BadInput(
+            "the image arguments are not JSON", why=str(error), fix="is it build_cann_arg.json, whole?"
+        ) from error
     entries = data.get("cann") if isinstance(data, dict) else None
     if not isinstance(entries, list):
         raise BadInput("the image arguments have no list 'cann'", fix="is it build_cann_arg.json?")
@@ -32,12 +34,16 @@ def image_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
             tags = [str(tag) for tag in entry["tags"]]
         except (KeyError, TypeError) as error:
             raise BadInput(
-                f"an image without {error}", why="every entry lists the tags it is published under"
+                f"an image without {error}",
+                why="every entry lists the tags it is published under",
+                fix="is it build_cann_arg.json? mend the generator when its form has changed",
             ) from error
         for tag in tags:
             match = _TAG.fullmatch(tag)
             if match is None:
-                raise BadInput(f"image tag {tag!r}", why="expected CANN-CHIP-SYSTEM-pyPYTHON")
+                raise BadInput(
+                    f"image tag {tag!r}", why="expected CANN-CHIP-SYSTEM-pyPYTHON", fix="mend the form of tags"
+                )
             key = (match["toolkit"], match["chip"])
             found.setdefault(key, {}).setdefault(match["os"], set()).add(match["python"])
     return tuple(

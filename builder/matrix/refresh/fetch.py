@@ -18,14 +18,14 @@ def read_source(place: str, *, offline: bool = False, client: httpx.Client | Non
     """The text at a path or URL; `BadInput` for a missing file, `OutsideFailed` when the network fails."""
     if not place.startswith("https://"):
         if "://" in place:
-            raise BadInput(f"{place}: only https and files are read")
+            raise BadInput(f"{place}: only https and files are read", fix="an https URL, or a downloaded file")
         path = Path(place)
         if not path.is_file():
             raise BadInput(f"{path} is not a file", fix="a path, or an https URL")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise BadInput(f"{path} is not UTF-8 text", why=str(error)) from error
+            raise BadInput(f"{path} is not UTF-8 text", why=str(error), fix="the source itself, unpacked") from error
     if offline:
         raise OutsideFailed(f"{place} is not read with --offline", fix="download it, and give the file")
     try:

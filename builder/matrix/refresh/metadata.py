@@ -80,13 +80,15 @@ def _read(text: str, package: str) -> _Metadata:
         name, version, python = message.get("Name"), message.get("Version"), message.get("Requires-Python")
         lines = message.get_all("Requires-Dist", [])
     if not name or not version or canonicalize_name(name) != package:
-        raise BadInput(f"not the METADATA of {package}", why=f"Name {name}, Version {version}")
+        raise BadInput(
+            f"not the METADATA of {package}", why=f"Name {name}, Version {version}", fix="METADATA of its wheel"
+        )
     requires = []
     for line in lines:
         try:
             requires.append(Requirement(line))
         except InvalidRequirement as error:
-            raise BadInput(f"Requires-Dist {line!r}", why=str(error)) from error
+            raise BadInput(f"Requires-Dist {line!r}", why=str(error), fix="the whole METADATA") from error
     return _Metadata(version=version, requires_python=python, requires=tuple(requires))
 
 
@@ -100,7 +102,7 @@ def _from_json(text: str) -> tuple[str | None, str | None, str | None, list[str]
         raise BadInput("the metadata has no 'info'", fix="the JSON of a project, e.g. https://pypi.org/pypi/NAME/json")
     lines = info.get("requires_dist") or []
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise BadInput("requires_dist is not a list of texts")
+        raise BadInput("requires_dist is not a list of texts", fix="the JSON of a project, unchanged")
     return _text(info, "name"), _text(info, "version"), _text(info, "requires_python"), lines
 
 

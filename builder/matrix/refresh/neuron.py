@@ -38,7 +38,7 @@ def release_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadInput("the manifest is not JSON", why=str(error)) from error
+        raise BadInput("the manifest is not JSON", why=str(error), fix="is it n2-manifest.json, whole?") from error
     releases = data.get("neuron_releases") if isinstance(data, dict) else None
     if not isinstance(releases, list):
         raise BadInput("the manifest has no list 'neuron_releases'", fix="is it n2-manifest.json?")
@@ -58,7 +58,9 @@ def release_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
             toolkit = str(release["neuron_version"])
         except (KeyError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"a release without {error}", why="neuron_version, packages with name and version"
+                f"a release without {error}",
+                why="each has neuron_version, and packages with name and version",
+                fix="is it n2-manifest.json? mend the generator when its form has changed",
             ) from error
         members = {
             name: " | ".join(f"=={version}" for version in sorted(found, key=sort_key))

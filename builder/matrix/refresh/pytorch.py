@@ -31,7 +31,9 @@ def _constants(text: str) -> Mapping[str, Any]:
     try:
         module = ast.parse(text)
     except SyntaxError as error:
-        raise BadInput("the build matrix is not a Python file", why=str(error)) from error
+        raise BadInput(
+            "the build matrix is not Python", why=str(error), fix="is it generate_binary_build_matrix.py?"
+        ) from error
     found: dict[str, Any] = {}
     for node in module.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
@@ -40,7 +42,9 @@ def _constants(text: str) -> Mapping[str, Any]:
             try:
                 found[target.id] = ast.literal_eval(value)
             except ValueError as error:
-                raise BadInput(f"{target.id} is computed, not written out", why=str(error)) from error
+                raise BadInput(
+                    f"{target.id} is computed, not written out", why=str(error), fix="mend the generator"
+                ) from error
     missing = [name for name in ("CURRENT_STABLE_VERSION", "PYTHON_ARCHES_DICT") if name not in found]
     if missing:
         raise BadInput(

@@ -35,7 +35,11 @@ def member_rows(text: str) -> tuple[Mapping[str, Cell], ...]:
     """Frameworks and components of each release; names as `:doc:` and `:ref:` links are read by their text."""
     lines = [line for line in csv.reader(io.StringIO(text)) if line]
     if not lines or not lines[0][0].lower().startswith("rocm version"):
-        raise BadInput("not a ROCm compatibility CSV", why="its first cell is not 'ROCm Version'")
+        raise BadInput(
+            "not a ROCm compatibility CSV",
+            why="its first cell is not 'ROCm Version'",
+            fix="compatibility-matrix-historical-6.0.csv",
+        )
     releases = [match[0] if (match := re.search(r"\d+\.\d+(?:\.\d+)*", cell)) else "" for cell in lines[0][1:]]
     members: list[dict[str, str]] = [{} for _ in releases]
     for line in lines[1:]:

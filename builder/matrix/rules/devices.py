@@ -133,7 +133,8 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
     name = f"{backend.spec.toolkit} {toolkit}"
     if not rows:
         why = f"the tables list no targets of {name}"
-        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source)
+        fix = f"a release they list: {', '.join(sorted({row.text('toolkit') or '' for row in tables}, key=sort_key))}"
+        return RuleVerdict(rule="toolkit-target", verdict="unknown", why=why, source=backend.spec.source, fix=fix)
     row = max(rows, key=lambda row: sort_key(row.text("toolkit") or ""))
     scheme = backend.spec.targets
     found = _compiles(scheme, row.texts("targets") or (), target)
@@ -323,7 +324,8 @@ def target_features(question: Question, backend: Backend) -> RuleVerdict | None:
             )
         if can in (None, "unknown"):
             why = f"no source says whether {target} has {name}"
-            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text)
+            fix = f"arch={target}, without {name}"
+            return RuleVerdict(rule="target-features", verdict="unknown", why=why, source=row.source.text, fix=fix)
     why = f"{features} can be set on {target}; code without a feature in its target runs with either"
     return RuleVerdict(rule="target-features", verdict="supported", why=why, source=row.source.text)
 
@@ -373,7 +375,8 @@ def _target_fix(question: Question, target: str, backend: Backend) -> str:
     forced = _override(target, {code for row in own for code in targets_of(row, machine) or ()})
     if able:
         return f"a set with {target}: {_nearest(able, own).text('set')}" + forced
-    carried = sorted({code for row in own for code in targets_of(row, machine) or ()})
+    asked = own or _rows(question, backend)  # a companion stands in no table of the core
+    carried = sorted({code for row in asked for code in targets_of(row, machine) or ()})
     return f"no build listed carries {target}; one of the devices this one is for: {', '.join(carried)}" + forced
 
 

@@ -161,6 +161,7 @@ def driver_window(question: Question, backend: Backend) -> RuleVerdict | None:
             source=closed.source.text,
             fix=fix or "another toolkit",
         )
+    fix = fix or f"another release: no table lists a driver of {name}"
     return _unknown("driver-window", f"no row puts driver {driver} with {name}", fix, backend.spec.source)
 
 

@@ -63,9 +63,13 @@ def set_toolkit(question: Question, backend: Backend) -> tuple[str, str] | None:
     rows = [row for row in chosen_rows(question, backend) if row.text("toolkit") is not None]
     rows = [row for row in rows if row.flag("default")] or rows
     toolkits = {row.text("toolkit_release") or row.text("toolkit") or "" for row in rows}
-    if len(toolkits) != 1 or not is_exact(next(iter(toolkits))):
+    if len(toolkits) != 1:
         return None
-    return toolkits.pop(), f"the set {rows[0].text('set')}"
+    toolkit = toolkits.pop()
+    major = toolkit.removesuffix(".*")  # a build for any 13.x asks of the driver what the oldest does
+    if not is_exact(toolkit) and not (major.isdigit() and "driver-floor" in backend.kinds):
+        return None
+    return major, f"the set {rows[0].text('set')}"
 
 
 def framework_set(question: Question, backend: Backend) -> RuleVerdict | None:
@@ -168,12 +172,15 @@ def _judge_set(question: Question, backend: Backend, table: Table, version: str)
     if fitting:
         best = _best(fitting)
         silent = [name for name in others if name in table.closed and name not in best.packages()]
-        why = f"{describe(best)} is a row" + (f" ({best.note})" if best.note else "")
+        unsure = best.confidence == "uncertain"
+        why = f"{describe(best)} is a row" + (" that no source vouches for" if unsure else "")
+        why += f" ({best.note})" if best.note else ""
         return RuleVerdict(
             rule="framework-set",
-            verdict="unknown" if best.confidence == "uncertain" or silent else "supported",
+            verdict="unknown" if unsure or silent else "supported",
             why=why + (f"; it does not say which {' and '.join(silent)}" if silent else ""),
             source=best.source.text,
+            fix=_certain(table, best) if unsure else f"leave {' and '.join(silent)} out" if silent else "",
         )
     nearest = _best(rows)
     for name, asked in others.items():
@@ -187,7 +194,8 @@ def _judge_set(question: Question, backend: Backend, table: Table, version: str)
             why = f"no source says which {backend.spec.toolkit} goes with {lead} {version}"
             if nearest.note:
                 why += f" ({nearest.note})"
-            return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text)
+            fix = _certain(table, nearest)
+            return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text, fix=fix)
         closed = "toolkit" in table.closed
         return RuleVerdict(
             rule="framework-set",
@@ -198,7 +206,22 @@ def _judge_set(question: Question, backend: Backend, table: Table, version: str)
             fix=f"{backend.spec.toolkit} {known[-1]}",
         )
     why = f"no row of {lead} {version} has all of {', '.join(others)} as asked"
-    return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text)
+    fix = f"the versions one row has: {describe(nearest)}"
+    return RuleVerdict(rule="framework-set", verdict="unknown", why=why, source=nearest.source.text, fix=fix)
+
+
+def _certain(table: Table, row: Row) -> str:
+    """The nearest older set of a table that its source is certain of, toolkit and all."""
+    lead = table.lead or ""
+    sure = [
+        one
+        for one in table.rows
+        if one.confidence != "uncertain" and (one.text("toolkit") is not None or "toolkit" not in row.cells)
+    ]
+    sure = [one for one in sure if one.text("toolkit") is not None] or sure
+    older = [one for one in sure if sort_key(one.packages()[lead]) <= sort_key(row.packages()[lead])]
+    found = max(older or sure, key=lambda one: sort_key(one.packages()[lead]), default=None)
+    return f"a set that is listed: {describe(found)}" if found is not None else "another version, or ask its maker"
 
 
 def _pair(table: Table, lead: str, having: list[Row], name: str, asked: str) -> RuleVerdict:
@@ -285,7 +308,8 @@ def framework_python(question: Question, backend: Backend) -> RuleVerdict | None
     known = [row for row in rows if row.texts("python") is not None or row.text("requires_python") is not None]
     if not known:
         why = f"no source lists the Pythons of {describe(rows[0])}"
-        return RuleVerdict(rule="framework-python", verdict="unknown", why=why, source=rows[0].source.text)
+        fix = "read the names of its wheels, or leave python out to judge the rest"
+        return RuleVerdict(rule="framework-python", verdict="unknown", why=why, source=rows[0].source.text, fix=fix)
     for row in known:
         if python_fits(row, python):
             why = f"{describe(row)} has Python {python}"
@@ -294,7 +318,8 @@ def framework_python(question: Question, backend: Backend) -> RuleVerdict | None
     offered = ", ".join(row.texts("python") or (row.text("requires_python") or "",))
     if python_fits(row, python) is None:
         why = f"{describe(row)} is listed with Python {offered}; for {python} the sources differ ({row.note})"
-        return RuleVerdict(rule="framework-python", verdict="unknown", why=why, source=row.source.text)
+        fix = f"a Python among {offered}"
+        return RuleVerdict(rule="framework-python", verdict="unknown", why=why, source=row.source.text, fix=fix)
     return RuleVerdict(
         rule="framework-python",
         verdict="unsupported",
@@ -329,15 +354,28 @@ def framework_machine(question: Question, backend: Backend) -> RuleVerdict | Non
     for row in rows:
         if machine in (row.texts("arch_unsure") or ()):
             why = f"no source says whether {describe(row)} has wheels for {machine}"
-            return RuleVerdict(rule="framework-machine", verdict="unknown", why=why, source=row.source.text)
+            fix = _other_build(question, backend, machine) + f"a machine with {' or '.join(row.texts('arch') or ())}"
+            return RuleVerdict(rule="framework-machine", verdict="unknown", why=why, source=row.source.text, fix=fix)
     row = rows[0]
     return RuleVerdict(
         rule="framework-machine",
         verdict="unsupported",
         why=f"{describe(row)} has wheels for {', '.join(row.texts('arch') or ())} only",
         source=row.source.text,
-        fix=f"a machine with {' or '.join(row.texts('arch') or ())}",
+        fix=_other_build(question, backend, machine) + f"a machine with {' or '.join(row.texts('arch') or ())}",
     )
+
+
+def _other_build(question: Question, backend: Backend, machine: str) -> str:
+    """Builds of the very version asked for that have wheels for a machine, where only the label is another."""
+    found = [
+        row.text("set") or ""
+        for table, version in _led(question, backend)
+        for row in table.rows
+        if machine in (row.texts("arch") or ())
+        and (row.packages().get(table.lead or "") or "").partition("+")[0] == version.partition("+")[0]
+    ]
+    return f"another build ({', '.join(sorted(found))}), or " if found else ""
 
 
 def framework_libc(question: Question, backend: Backend) -> RuleVerdict | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builder.errors import did_you_mean
-from builder.matrix.images import Contents, listed, missing, read_image, unread
+from builder.matrix.images import Contents, listed, missing, of_chip, read_image, unread
 from builder.matrix.load import Backend
 from builder.matrix.products import device_row
 from builder.matrix.question import Question
@@ -45,7 +45,7 @@ def image_contents(question: Question, backend: Backend) -> RuleVerdict | None:
             verdict="unsupported",
             why=f"{image} holds {contents.text(title)}; asked is {' and '.join(clashes)}",
             source=source,
-            fix="an image that holds it, or what this one holds",
+            fix=_other_image(question, contents, backend) or "an image that holds it, or what this one holds",
         )
     row = listed(backend, contents)
     if row is None and (only := unread(contents)) is not None:
@@ -117,6 +117,19 @@ def _clashes(question: Question, contents: Contents, backend: Backend) -> list[s
     if devices and question.target is not None and question.target not in devices:
         found.append(f"{question.target}, while it is for {', '.join(devices)}")
     return found
+
+
+def _other_image(question: Question, contents: Contents, backend: Backend) -> str | None:
+    """The image for the chip of the node, where the chip is what is wrong (FR-13)."""
+    row = device_row(backend, question.target or question.device or "")
+    chip = row.text("image_chip") if row is not None else None
+    if chip is None or contents.chip is None or chip == contents.chip:
+        return None
+    name = of_chip(backend, contents, chip)
+    other = read_image(backend, name) if name is not None else None
+    if other is None or missing(other) is not None or (other.row.flag("listed") and listed(backend, other) is None):
+        return None
+    return name
 
 
 def _same(asked: str, held: str) -> bool:

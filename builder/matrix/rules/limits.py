@@ -117,7 +117,7 @@ def lift(verdicts: Iterable[RuleVerdict], lifted: Iterable[tuple[str, RuleVerdic
     for verdict in verdicts:
         exception = by.get(verdict.rule)
         if exception is None or verdict.verdict == exception.verdict:
-            out.append(verdict)
+            out.append(verdict if exception is None else dataclasses.replace(verdict, fix=exception.fix or verdict.fix))
             continue
         why = f"{verdict.why}; but {exception.why}"
         out.append(

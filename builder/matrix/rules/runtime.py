@@ -6,12 +6,13 @@ These speak when the question names what was read from an image, an artefact or 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from builder.errors import BadInput
 from builder.matrix.load import Backend
 from builder.matrix.products import device_row
 from builder.matrix.question import Question
-from builder.matrix.require import PROPERTIES, met, parse_requirement
+from builder.matrix.require import PROPERTIES, Term, met, parse_requirement
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.rules.forward import hardware
 from builder.matrix.targets import overridden
@@ -45,7 +46,8 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
     capability = re.fullmatch(r"sm_(\d+)(\d)[af]?", question.target or "")
     if capability is not None:
         host["arch"] = f"{capability[1]}.{capability[2]}"
-    answers = {met(groups, host if brand is None else {**host, "brand": brand}) for brand in _brands(question, backend)}
+    brands = _brands(question, backend)
+    answers = {met(groups, host if brand is None else {**host, "brand": brand}) for brand in brands}
     answer = answers.pop() if len(answers) == 1 else None
     if answer is None:
         asked = {term.property for group in groups for term in group}
@@ -71,7 +73,29 @@ def require_met(question: Question, backend: Backend) -> RuleVerdict | None:
         why=f"{offers}, the image asks {text!r}: a container engine in legacy mode refuses it at start; "
         "minor-version compatibility does not lift that, under CDI nothing is checked",
         source=source,
-        fix=_driver_for(text, backend) + (f", or a build for CUDA {offered}" if offered else ""),
+        fix=_meet(groups, {**host, **({"brand": brands[0]} if brands[0] is not None else {})}, backend, offered),
+    )
+
+
+def _meet(groups: tuple[tuple[Term, ...], ...], host: Mapping[str, str], backend: Backend, offered: str | None) -> str:
+    """What would meet the alternative of which the host misses least: the terms it does not meet, in words."""
+    missed = min(
+        ([term for term in group if met(((term,),), host) is False] for group in groups), key=lambda terms: len(terms)
+    )
+    words = []
+    for term in missed:
+        match term.property:
+            case "cuda":
+                words.append(_driver_for(str(term), backend))
+            case "driver":
+                words.append(f"a {term}")
+            case "arch":
+                words.append(f"a device of compute capability {term.operator}{term.value}")
+            case _:
+                words.append(f"a board of {term}")
+    fix = " and ".join(words)
+    return fix + (
+        f", or a build for CUDA {offered}" if offered and any(one.property == "cuda" for one in missed) else ""
     )
 
 
@@ -105,17 +129,17 @@ def _brands(question: Question, backend: Backend) -> tuple[str | None, ...]:
 
 
 def _driver_for(text: str, backend: Backend) -> str:
-    """The oldest driver branch that offers the CUDA a requirement asks for: `cuda>=12.8` → `driver 570 or newer`."""
-    asked = re.search(r"cuda>=(\d+\.\d+)", text)
+    """The oldest driver branch that offers the CUDA a term asks for: `cuda>=12.8` → `driver 570 or newer`."""
+    asked = re.fullmatch(r"cuda(>=|>|=)(\d+\.\d+)", text)
     if asked is not None:
         able = [
             row.text("branch") or ""
             for row in backend.rows("driver-branch")
-            if sort_key(row.text("toolkit") or "") >= sort_key(asked[1])
+            if met(parse_requirement(text), {"cuda": row.text("toolkit") or ""})
         ]
         if able:
-            return f"driver {min(able, key=sort_key)} or newer"
-    return "a newer driver"
+            return f"driver {min(able, key=sort_key)}" + ("" if asked[1] == "=" else " or newer")
+    return f"a driver that offers {text}"
 
 
 def _brand(device: str | None) -> str | None:

@@ -45,13 +45,27 @@ def wheel_tag(question: Question, backend: Backend) -> RuleVerdict | None:
             verdict="unsupported",
             why="; ".join(problems) + (f"; {best}" if best else ""),
             source=_SOURCE,
-            fix="a wheel built on an older system (manylinux_2_28 runs nearly everywhere), or a newer base image",
+            fix=_mend(problems),
         )
     where = f"glibc {libc}" if libc else "what was asked"
     why = f"{python}-{abi}-{platforms} fits {where}"
     if label is not None:
         why += f"; its variant label {label} (PEP 817, a draft) decides nothing"
     return RuleVerdict(rule="wheel-tag", verdict="supported", why=why, source=_SOURCE)
+
+
+def _mend(problems: list[str]) -> str:
+    """The change that would turn each kind of problem."""
+    kinds = {
+        "is not for Python": "a wheel for that Python (its own tag, an abi3 no newer, or py3-none), or the wheel's",
+        "never installs on a musl": "a musllinux wheel, or a base image with glibc",
+        "is for musl systems": "a manylinux wheel",
+        "needs glibc": "a wheel built on an older system (manylinux_2_28 runs nearly everywhere), or a newer base",
+        "is no tag of Linux": "a manylinux wheel",
+        "is for ": "a wheel for that machine",
+    }
+    found = [next((mend for word, mend in kinds.items() if word in problem), "") for problem in problems]
+    return "; ".join(dict.fromkeys(filter(None, found)))
 
 
 def _tags(text: str) -> tuple[str, str, str]:

@@ -33,6 +33,7 @@ _SOURCE_LIMIT = 1 << 20
 _ALONE = 4 << 20
 """Bytes of members below which one thread has seen all before another has begun."""
 _SHARE = 2 << 20
+_SHARE_MEMBERS = 500
 _MOST_THREADS = 4
 """Inflating and searching run side by side, what Python does does not: more threads only wait for each other."""
 _RECORD_KIND = "audit-record-1"
@@ -143,15 +144,19 @@ class WheelScanner:
 
 
 def _shares(members: Sequence[Member]) -> list[Sequence[Member]]:
-    """Members in their order, cut into parts that are worth a thread's while."""
+    """Members in their order, cut into parts that are worth a thread's while; a large one is a part of its own."""
     found: list[Sequence[Member]] = []
     start = size = 0
     for number, member in enumerate(members):
-        size += member.size
-        if size >= _SHARE:
+        if member.size >= _SHARE:
+            found += [members[start:number], members[number : number + 1]]
+        elif size + member.size >= _SHARE or number - start >= _SHARE_MEMBERS:
             found.append(members[start : number + 1])
-            start, size = number + 1, 0
-    return [*found, members[start:]]
+        else:
+            size += member.size
+            continue
+        start, size = number + 1, 0
+    return [part for part in (*found, members[start:]) if part]
 
 
 def _other_metadata(archive: WheelArchive) -> str:

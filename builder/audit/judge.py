@@ -265,10 +265,17 @@ class _Judge:
         if elf.path in self._loaded_at_import:
             return False
         name = _basename(elf.path)
-        others = [other for other in self._facts.elf if other.path != elf.path]
         # lib/cuda/libx.so beside lib/avx2/libx.so: one of several builds of one file.
-        variant = any(_basename(other.path) == name and other.needed != elf.needed for other in others)
-        return bool(others) and (variant or any(word in name.lower() for word in _PLUGIN_WORDS))
+        variant = any(other.path != elf.path and other.needed != elf.needed for other in self._by_basename[name])
+        others = any(other.path != elf.path for other in self._facts.elf)
+        return others and (variant or any(word in name.lower() for word in _PLUGIN_WORDS))
+
+    @cached_property
+    def _by_basename(self) -> dict[str, list[ElfFacts]]:
+        found: dict[str, list[ElfFacts]] = {}
+        for elf in self._facts.elf:
+            found.setdefault(_basename(elf.path), []).append(elf)
+        return found
 
     @cached_property
     def in_files(self) -> tuple[Claim, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,19 @@ def wanted(index: Index, path: Path) -> Wanted:
     return Wanted(path.name, Digest.of_file(path), index.file_url(path), path.stat().st_size)
 
 
+def fetch_all(wheels: list[Wanted], store: Store, arrived: Callable[[WheelSource], None]) -> None:
+    """One at a time."""
+    fetch(
+        wheels,
+        store,
+        reporter=SilentReporter(),
+        settings=IndexSettings(),
+        environ=os.environ,
+        arrived=arrived,
+        jobs=1,
+    )
+
+
 def kept(store: Store) -> int:
     return len(store.derived_files(load_rules().scanner.kind))
 
@@ -61,15 +74,7 @@ def test_one_is_seen_before_the_next_has_come(store: Store, index: Index, tmp_pa
         seen_early.append(kept(store) == 1 and not all(store.has(one.sha256) for one in both))
 
     with scanned_as_they_arrive(store, jobs=1) as arrived:
-        fetch(
-            both,
-            store,
-            reporter=SilentReporter(),
-            settings=IndexSettings(),
-            environ=os.environ,
-            arrived=come,
-            jobs=1,
-        )
+        fetch_all(both, store, come)
     assert seen_early[0]
     assert len(seen_early) == kept(store) == 2
 
@@ -78,15 +83,7 @@ def test_a_failed_fetch_ends_the_looking_too(store: Store, index: Index, tmp_pat
     there = wanted(index, index.add(make_wheel(tmp_path, "there", "1.0")))
     gone = Wanted("gone-1.0-py3-none-any.whl", Digest("0" * 64), f"{index.url}gone-1.0-py3-none-any.whl", None)
     with pytest.raises(IndexUnreachable), scanned_as_they_arrive(store) as arrived:
-        fetch(
-            [there, gone],
-            store,
-            reporter=SilentReporter(),
-            settings=IndexSettings(),
-            environ=os.environ,
-            arrived=arrived,
-            jobs=1,
-        )
+        fetch_all([there, gone], store, arrived)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("audit")]
 
 
@@ -95,6 +92,6 @@ def test_what_is_no_wheel_is_left_to_the_audit(store: Store, index: Index, tmp_p
     path.write_bytes(b"this is no archive")
     bad = wanted(index, index.add(path))
     with scanned_as_they_arrive(store) as arrived:
-        fetch([bad], store, reporter=SilentReporter(), settings=IndexSettings(), environ=os.environ, arrived=arrived)
+        fetch_all([bad], store, arrived)
     assert store.has(bad.sha256)
     assert not kept(store)

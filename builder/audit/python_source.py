@@ -48,6 +48,7 @@ _SHELL_PRELOAD = re.compile(rb"^[^#\n]*?\bLD_PRELOAD=[\"']?([^\s\"';]+)", re.MUL
 """How a shell sets it, outside comments."""
 _PRELOADED = re.compile(r"[:\s]")
 _LINK = re.compile(r"-l([\w+-]+)")
+_GROUP = 36
 _MAX_SOURCE = 8 << 20
 _SHOWN = 60
 _COMPILED_NAME = re.compile(rb"[zZaAu](?P<size>[\x01-\xff])(?P<wide>\0\0\0)?(?P<name>[\w./+-]*lib[\w+-]+\.so[\w.]*)")
@@ -73,11 +74,15 @@ class PythonScanner:
             matchkind=MatchKind.LeftmostLongest,
             implementation=Implementation.DFA,
         )
-        # A tenth of the time: few and short enough for the processor's vectors. Most sources hold none of them.
-        self._telling = BytesAhoCorasick(
-            [word.encode() for word in dict.fromkeys((*telling, *(flag[:4] for flag in sorted(self._link))))],
-            matchkind=MatchKind.LeftmostFirst,
-            implementation=Implementation.ContiguousNFA,
+        # Most sources hold none of these. With more than 64 at once the search loses its fast path: ten times as long.
+        coarse = tuple(dict.fromkeys((*telling, *(flag[:4] for flag in sorted(self._link)))))
+        self._telling = tuple(
+            BytesAhoCorasick(
+                [word.encode() for word in coarse[start : start + _GROUP]],
+                matchkind=MatchKind.LeftmostFirst,
+                implementation=Implementation.ContiguousNFA,
+            )
+            for start in range(0, len(coarse), _GROUP)
         )
 
     def words(self, source: bytes) -> frozenset[str]:
@@ -86,7 +91,7 @@ class PythonScanner:
 
         Names of loading and decoding functions count where a call, a name or the end of a line follows, not in prose.
         """
-        if not self._telling.find_matches_as_indexes(source):
+        if not any(matcher.find_matches_as_indexes(source) for matcher in self._telling):
             return frozenset()
         found: set[str] = set()
         for index, _, end in self._matcher.find_matches_as_indexes(source):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -35,15 +36,17 @@ from builder.audit.policy import (
     waived_between,
 )
 from builder.audit.tables import Tables, load_mends, load_tables, load_translations
+from builder.audit.turns import quick_turns
 from builder.audit.values import AuditReport, Finding, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
-from builder.errors import BadInput, did_you_mean
+from builder.errors import BadInput, BuilderError, did_you_mean
 from builder.events import Reporter
 from builder.lock.policy import PackagePolicy, load_package_policy
 from builder.lock.values import Lock, LockedPackage
 from builder.names import Digest
 from builder.store import Store
 from builder.wheels.archive import WheelArchive
+from builder.wheels.values import WheelSource
 
 __all__ = [
     "RULES_VERSION",
@@ -55,6 +58,7 @@ __all__ = [
     "judged_target",
     "load_rules",
     "provided_by",
+    "scanned_as_they_arrive",
 ]
 
 S = TypeVar("S")
@@ -170,7 +174,11 @@ def audit_wheels(
 
     inside = _inside(len(found), jobs)
     total = sum(path.stat().st_size for path, _ in found)
-    with reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance, _pool(jobs) as pool:
+    with (
+        reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance,
+        quick_turns(),
+        _pool(jobs) as pool,
+    ):
         targets = _largest_first(pool, one, found, lambda wheel: wheel[0].stat().st_size)
     return AuditReport(
         backend=terms.backend,
@@ -178,6 +186,30 @@ def audit_wheels(
         policy=rules.version,
         exceptions=exception_uses(targets, (), terms.exceptions, terms.today),
     )
+
+
+@contextmanager
+def scanned_as_they_arrive(store: Store, *, jobs: int | None = None) -> Iterator[Callable[[WheelSource], None]]:
+    """What is to be called with each wheel that has come into the store (`arrived` of `fetch`).
+
+    It is looked at at once, while others are still fetched, and what was seen is kept in the store for the audit that
+    follows. Few are looked at at a time. What cannot be read that audit says.
+    """
+    rules = load_rules()
+
+    def scan(wheel: WheelSource) -> None:
+        with suppress(BuilderError):
+            rules.scanner.facts(store.path(wheel.sha256), wheel.file, digest=wheel.sha256, store=store)
+
+    with quick_turns(), _pool(jobs) as pool:
+        futures: list[Future[None]] = []
+        try:
+            yield lambda wheel, /: futures.append(pool.submit(scan, wheel))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        for future in futures:
+            future.result()
 
 
 def audit_lock(
@@ -235,7 +267,7 @@ def audit_lock(
     inside = _inside(len(lock.packages), jobs)
     total = sum(files[package.file].stat().st_size for package in lock.packages)
     title = f"auditing {_count(len(lock.packages), 'wheel')} for {backend}"
-    with reporter.task(title, total=total) as advance, _pool(jobs) as pool:
+    with reporter.task(title, total=total) as advance, quick_turns(), _pool(jobs) as pool:
         results = _largest_first(pool, one, lock.packages, lambda package: files[package.file].stat().st_size)
     between: tuple[Finding, ...] = (
         *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),

@@ -24,9 +24,13 @@ def version_key(version: str) -> tuple[int, ...]:
 def symbol_floors(files: Iterable[ElfFacts]) -> dict[str, tuple[str, str]]:
     """Family (`GLIBC`, `GLIBCXX`, …) to the highest version asked for and the first file that asks for it."""
     found: dict[str, tuple[str, str]] = {}
+    seen: set[str] = set()
     for elf in files:
         for names in elf.version_needs.values():
             for name in names:
+                if name in seen:
+                    continue
+                seen.add(name)
                 match = _VERSION.fullmatch(name)
                 if match is None and name not in _MARKS:
                     continue

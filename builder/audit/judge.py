@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from urllib.parse import unquote
 
@@ -132,8 +132,7 @@ def claims_of(
     judge = _Judge(facts, tables, provided)
     metadata = tuple(_metadata(facts, packages, environment))
     found = [
-        *judge.linked(),
-        *judge.carried(),
+        *judge.in_files,
         *judge.named(),
         *judge.opened({claim.backend for claim in metadata if claim.token == "meta"}),
         *judge.members(),
@@ -266,12 +265,24 @@ class _Judge:
         if elf.path in self._loaded_at_import:
             return False
         name = _basename(elf.path)
-        others = [other for other in self._facts.elf if other.path != elf.path]
         # lib/cuda/libx.so beside lib/avx2/libx.so: one of several builds of one file.
-        variant = any(_basename(other.path) == name and other.needed != elf.needed for other in others)
-        return bool(others) and (variant or any(word in name.lower() for word in _PLUGIN_WORDS))
+        variant = any(other.path != elf.path and other.needed != elf.needed for other in self._by_basename[name])
+        others = any(other.path != elf.path for other in self._facts.elf)
+        return others and (variant or any(word in name.lower() for word in _PLUGIN_WORDS))
 
-    def linked(self) -> Iterator[Claim]:
+    @cached_property
+    def _by_basename(self) -> dict[str, list[ElfFacts]]:
+        found: dict[str, list[ElfFacts]] = {}
+        for elf in self._facts.elf:
+            found.setdefault(_basename(elf.path), []).append(elf)
+        return found
+
+    @cached_property
+    def in_files(self) -> tuple[Claim, ...]:
+        """What native files are linked with and carry."""
+        return (*self._linked(), *self._carried())
+
+    def _linked(self) -> Iterator[Claim]:
         """hard, hard-plugin, via, and soft for DT_AUXILIARY."""
         for elf in self._facts.elf:
             if elf.type == "relocatable":
@@ -352,7 +363,7 @@ class _Judge:
             self._tables.libraries[use.library].backend == backend and use.defined for use in provider.api
         )
 
-    def carried(self) -> Iterator[Claim]:
+    def _carried(self) -> Iterator[Claim]:
         """static, bundled, device, stub."""
         for elf in self._facts.elf:
             identity = self._identities.get(elf.path)
@@ -479,7 +490,7 @@ class _Judge:
             local = Version(self._facts.version).local
         except InvalidVersion:
             return False
-        native = any(claim.backend == backend for claim in (*self.linked(), *self.carried()))
+        native = any(claim.backend == backend for claim in self.in_files)
         return bool(local) and not native
 
     def opened(self, required: set[str]) -> Iterator[Claim]:
@@ -537,6 +548,7 @@ class _Judge:
         return promised is not None and elf.machine != promised
 
 
+@lru_cache(maxsize=256)
 def promised_machine(file: str) -> str | None:
     """The processor that a wheel's file name promises, as `machine_name` spells it; None when it promises none."""
     tag = file.removesuffix(".whl").rsplit("-", 1)[-1]

@@ -29,14 +29,14 @@ def undeclared_libraries(facts: WheelFacts, *, chain: tuple[str, ...]) -> Iterat
     if "torch" in required:
         return
     inside = set(_provided([facts]))
-    for row in load_providers().providers:
+    needed = {name: elf.path for elf in _loadable(facts) for name in elf.needed if name not in inside}
+    for row in load_providers().providers if needed else ():
         if any(fnmatchcase(name, pattern) for name in (*required, facts.name) for pattern in row.distributions):
             continue
         found = {
-            name: elf.path
-            for elf in _loadable(facts)
-            for name in elf.needed
-            if name not in inside and any(fnmatchcase(library_stem(name) or "", stem) for stem in row.libraries)
+            name: path
+            for name, path in needed.items()
+            if any(fnmatchcase(library_stem(name) or "", stem) for stem in row.libraries)
         }
         owner = next((library for name in found if (library := load_tables().library(name))), None)
         if owner is not None:

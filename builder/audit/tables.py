@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,7 @@ def _is_pattern(name: str) -> bool:
     return any(char in "*?[" for char in name)
 
 
+@lru_cache(maxsize=1 << 14)
 def library_stem(name: str) -> str | None:
     """`libcudart` of `…/libcudart-1a2b3c4d.so.12`; None for a name without `lib….so`."""
     match = _SONAME.fullmatch(name.rsplit("/", 1)[-1]) if ".so" in name else None

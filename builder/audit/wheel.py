@@ -17,6 +17,7 @@ from builder.audit.promises import hash_matches, record_faults, record_rows
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
+from builder.audit.turns import quick_turns
 from builder.inflate import InflateError
 from builder.names import Digest
 from builder.store import Store
@@ -32,6 +33,7 @@ _SOURCE_LIMIT = 1 << 20
 _ALONE = 4 << 20
 """Bytes of members below which one thread has seen all before another has begun."""
 _SHARE = 2 << 20
+_SHARE_MEMBERS = 500
 _MOST_THREADS = 4
 """Inflating and searching run side by side, what Python does does not: more threads only wait for each other."""
 _RECORD_KIND = "audit-record-1"
@@ -125,7 +127,8 @@ class WheelScanner:
         shares = _shares(archive.members)
         # The largest first: what is left at the end is little, and all threads have some of it.
         order = sorted(range(len(shares)), key=lambda number: -sum(member.size for member in shares[number]))
-        with ThreadPoolExecutor(max_workers=min(jobs, _MOST_THREADS), thread_name_prefix="member") as pool:
+        workers = min(jobs, _MOST_THREADS)
+        with quick_turns(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="member") as pool:
             futures = {number: pool.submit(self._look, archive, shares[number]) for number in order}
             return [futures[number].result() for number in range(len(shares))]
 
@@ -141,15 +144,19 @@ class WheelScanner:
 
 
 def _shares(members: Sequence[Member]) -> list[Sequence[Member]]:
-    """Members in their order, cut into parts that are worth a thread's while."""
+    """Members in their order, cut into parts that are worth a thread's while; a large one is a part of its own."""
     found: list[Sequence[Member]] = []
     start = size = 0
     for number, member in enumerate(members):
-        size += member.size
-        if size >= _SHARE:
+        if member.size >= _SHARE:
+            found += [members[start:number], members[number : number + 1]]
+        elif size + member.size >= _SHARE or number - start >= _SHARE_MEMBERS:
             found.append(members[start : number + 1])
-            start, size = number + 1, 0
-    return [*found, members[start:]]
+        else:
+            size += member.size
+            continue
+        start, size = number + 1, 0
+    return [part for part in (*found, members[start:]) if part]
 
 
 def _other_metadata(archive: WheelArchive) -> str:

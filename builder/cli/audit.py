@@ -227,7 +227,7 @@ def command(
                 why="what is locked for one backend is another's on purpose",
                 fix=f"leave out --backend, or name pylock.{backend}.toml",
             )
-        wheels = _wheelhouse(console, lock, store)
+        wheels = _wheelhouse(console, lock, store, jobs)
         with sound_wheels(lock.packages, store):
             return audit_lock(
                 lock,
@@ -420,19 +420,22 @@ def _finish_diff(
     return int(order.index(found.level) >= order.index(fail_on))
 
 
-def _wheelhouse(console: Console, lock: Lock, store: Store) -> dict[str, Path]:
-    """The lock's wheels, fetched when the store lacks them."""
+def _wheelhouse(console: Console, lock: Lock, store: Store, jobs: int | None = None) -> dict[str, Path]:
+    """The lock's wheels, fetched when the store lacks them, and looked at while others still arrive."""
+    from builder.audit.audit import scanned_as_they_arrive
     from builder.wheels.fetch import fetch
     from builder.wheels.settings import read_index_settings
 
-    house = fetch(
-        lock.packages,
-        store,
-        reporter=console,
-        settings=read_index_settings(os.environ),
-        environ=os.environ,
-        offline=console.offline,
-    )
+    with scanned_as_they_arrive(store, jobs=jobs) as arrived:
+        house = fetch(
+            lock.packages,
+            store,
+            reporter=console,
+            settings=read_index_settings(os.environ),
+            environ=os.environ,
+            offline=console.offline,
+            arrived=arrived,
+        )
     return dict(house.files)
 
 

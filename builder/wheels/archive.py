@@ -37,9 +37,9 @@ DEFLATED = zipfile.ZIP_DEFLATED
 ZSTD = 93
 """Zstandard (APPNOTE 4.4.5), which the standard library knows from Python 3.14 on."""
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 19
 """Bytes that are inflated at once: they stay in the processor's cache while they are looked at."""
-_FEED = 1 << 17
+_FEED = 1 << 18
 """Compressed bytes given to the inflater at once."""
 _DAMAGE = (
     InflateError,

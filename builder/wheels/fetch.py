@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,8 +67,12 @@ def fetch(
     environ: Mapping[str, str],
     offline: bool = False,
     jobs: int = 8,
+    arrived: Callable[[WheelSource], None] = lambda wheel, /: None,
 ) -> Wheelhouse:
     """The wheels of a lock (pass `lock.packages`) in the store, each verified against its digest.
+
+    `arrived` is called with each wheel that is in the store, by the thread that fetched it, while others still arrive;
+    first with those that need no fetching.
 
     Raises `MissingWheels` (offline), `IndexUnreachable`, `CorruptBlob` or `NoRoom`; finished wheels stay in the store
     and unfinished ones in its tmp/, so a second call goes on from there.
@@ -83,8 +87,12 @@ def fetch(
             fix="run once without --offline, or copy the store of a machine that has them",
             where=Where(file=str(store.root)),
         )
+    absent = {wheel.sha256 for wheel in missing}
+    for wheel in wanted:
+        if wheel.sha256 not in absent:
+            arrived(wheel)
     if missing:
-        _fetch_all(missing, store, reporter, settings, environ, jobs)
+        _fetch_all(missing, store, reporter, settings, environ, jobs, arrived)
     return Wheelhouse(files={wheel.file: store.path(wheel.sha256) for wheel in wanted})
 
 
@@ -95,8 +103,14 @@ def _fetch_all(
     settings: IndexSettings,
     environ: Mapping[str, str],
     jobs: int,
+    arrived: Callable[[WheelSource], None],
 ) -> None:
     stop = threading.Event()
+
+    def one(wheel: WheelSource) -> None:
+        receive(client, wheel.url, store, digest=wheel.sha256, size=wheel.size, advance=advance, stop=stop)
+        arrived(wheel)
+
     # The largest first: the last download to end decides when all are done.
     missing.sort(key=lambda wheel: -(wheel.size or 0))
     total = sum(wheel.size or 0 for wheel in missing) if all(wheel.size for wheel in missing) else None
@@ -106,12 +120,7 @@ def _fetch_all(
         reporter.task(title, total=total) as advance,
         ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="fetch") as pool,
     ):
-        futures: list[Future[Digest]] = [
-            pool.submit(
-                receive, client, wheel.url, store, digest=wheel.sha256, size=wheel.size, advance=advance, stop=stop
-            )
-            for wheel in missing
-        ]
+        futures: list[Future[None]] = [pool.submit(one, wheel) for wheel in missing]
         try:
             _done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,16 @@ def test_a_cache_that_is_not_there_is_said_to_be_so(run_builder: RunBuilder, tmp
     assert done.returncode == 0
     assert done.stderr.strip() == "there is no cache at misspelled: nothing was ever kept there"
     assert not (tmp_path / "misspelled").exists()
+
+
+def test_a_lookup_loads_no_room_it_does_not_need() -> None:
+    """The compatibility tables and the registry take longer to load than a lookup takes."""
+    program = """
+import sys
+from builder.cli.main import run
+run(["cache", "lookup", "tensorrt", "--set", "precision=fp16", "--cache", "none", "--quiet"])
+loaded = sorted({name.split(".")[1] for name in sys.modules if name.startswith("builder.")})
+print(" ".join(loaded), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stderr.split()) <= {"cache", "cli", "errors", "events", "names", "resources", "store"}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import mmap
-import os
 import resource
 import shutil
 import statistics
@@ -59,8 +58,8 @@ def main() -> int:
         return _one(options.one)
     wheels = sorted(options.wheels.glob("*.whl"), key=lambda path: path.stat().st_size)
     lines = [
-        "| wheel | MB | inflate | builder audit | ratio | 1 thread | memory | again | auditwheel | elfdeps | unzip |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| wheel | MB | inflate | builder audit | ratio | memory | again | auditwheel | elfdeps | unzip |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for wheel in wheels:
         lines.append(_row(wheel, options.rounds))
@@ -70,7 +69,7 @@ def main() -> int:
             *lines,
             "",
             f"Best of {options.rounds}, in seconds; ratio is the audit's throughput against inflate + CRC-32 of every",
-            f"member (median of pairs, target {TARGET}): by all {os.cpu_count()} processors, and by one thread.",
+            f"member (median of pairs, target {TARGET}).",
             "Memory is the peak of the whole process, mapped pages of the wheel and the interpreter included (VmHWM).",
             "`again` is the same verdict from stored facts. A dash: not installed, or it refuses the wheel.",
             "",
@@ -87,13 +86,12 @@ def main() -> int:
 
 
 def _row(wheel: Path, rounds: int) -> str:
-    floor, ours, ratios, alone = [], [], [], []
+    floor, ours, ratios = [], [], []
     for _ in range(rounds):
         # Side by side, so that a busy moment of the machine hits both.
         floor.append(_seconds(lambda: _inflate(wheel)))
         ours.append(_seconds(lambda: _audit(wheel, None)))
         ratios.append(floor[-1] / ours[-1])
-        alone.append(floor[-1] / _seconds(lambda: _audit(wheel, None, jobs=1)))
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         digest = Digest.of_file(wheel)
@@ -108,7 +106,7 @@ def _row(wheel: Path, rounds: int) -> str:
     size = wheel.stat().st_size / 1e6
     return (
         f"| {'-'.join(wheel.name.split('-')[:2])} | {size:.0f} | {min(floor):.2f} | {min(ours):.2f} | "
-        f"{statistics.median(ratios):.2f} | {statistics.median(alone):.2f} | {memory} MB | {again * 1000:.1f} ms | "
+        f"{statistics.median(ratios):.2f} | {memory} MB | {again * 1000:.1f} ms | "
         f"{' | '.join(peers)} |"
     )
 
@@ -180,9 +178,9 @@ def _crc(packed: memoryview) -> int:
     return crc
 
 
-def _audit(wheel: Path, store: Store | None, digest: Digest | None = None, jobs: int | None = None) -> None:
+def _audit(wheel: Path, store: Store | None, digest: Digest | None = None) -> None:
     digest = digest or Digest("0" * 64)
-    audit_wheel(wheel, wheel.name, TERMS, store=store, digest=digest, jobs=jobs)
+    audit_wheel(wheel, wheel.name, TERMS, store=store, digest=digest)
 
 
 def _peer(command: list[str], rounds: int) -> str:

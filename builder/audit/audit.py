@@ -36,7 +36,6 @@ from builder.audit.policy import (
     waived_between,
 )
 from builder.audit.tables import Tables, load_mends, load_tables, load_translations
-from builder.audit.turns import quick_turns
 from builder.audit.values import AuditReport, Finding, TargetAudit
 from builder.audit.wheel import SCAN_VERSION, WheelScanner
 from builder.errors import BadInput, BuilderError, did_you_mean
@@ -123,9 +122,8 @@ def audit_wheel(
     digest: Digest | None = None,
     rules: Rules | None = None,
     record: bool = False,
-    jobs: int | None = None,
 ) -> TargetAudit:
-    """Audit one wheel file, by `jobs` threads (all processors).
+    """Audit one wheel file.
 
     `record` holds every member's hash against RECORD too, which reads the wheel twice.
 
@@ -134,7 +132,7 @@ def audit_wheel(
     """
     rules = rules or load_rules()
     digest = digest or Digest.of_file(path)
-    facts = rules.scanner.facts(path, filename, digest=digest, store=store, jobs=_workers(jobs))
+    facts = rules.scanner.facts(path, filename, digest=digest, store=store)
     if record:
         facts = rules.scanner.recorded(facts, path, digest=digest, store=store)
     return judged_facts(facts, digest, terms, rules)
@@ -168,15 +166,13 @@ def audit_wheels(
 
     def one(wheel: tuple[Path, str]) -> TargetAudit:
         path, filename = wheel
-        audit = audit_wheel(path, filename, terms, store=store, rules=rules, record=record, jobs=inside)
+        audit = audit_wheel(path, filename, terms, store=store, rules=rules, record=record)
         advance(path.stat().st_size)
         return audit
 
-    inside = _inside(len(found), jobs)
     total = sum(path.stat().st_size for path, _ in found)
     with (
         reporter.task(f"auditing {_count(len(found), 'wheel')}", total=total) as advance,
-        quick_turns(),
         _pool(jobs) as pool,
     ):
         targets = _largest_first(pool, one, found, lambda wheel: wheel[0].stat().st_size)
@@ -201,7 +197,7 @@ def scanned_as_they_arrive(store: Store, *, jobs: int | None = None) -> Iterator
         with suppress(BuilderError):
             rules.scanner.facts(store.path(wheel.sha256), wheel.file, digest=wheel.sha256, store=store)
 
-    with quick_turns(), _pool(jobs) as pool:
+    with _pool(jobs) as pool:
         futures: list[Future[None]] = []
         try:
             yield lambda wheel, /: futures.append(pool.submit(scan, wheel))
@@ -242,7 +238,7 @@ def audit_lock(
 
     def one(package: LockedPackage) -> tuple[WheelFacts, TargetAudit, tuple[InstalledFile, ...]]:
         path = files[package.file]
-        facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store, jobs=inside)
+        facts = rules.scanner.facts(path, package.file, digest=package.sha256, store=store)
         if record:
             facts = rules.scanner.recorded(facts, path, digest=package.sha256, store=store)
         claims = claims_of(
@@ -264,10 +260,9 @@ def audit_lock(
         advance(path.stat().st_size)
         return facts, audit, installed
 
-    inside = _inside(len(lock.packages), jobs)
     total = sum(files[package.file].stat().st_size for package in lock.packages)
     title = f"auditing {_count(len(lock.packages), 'wheel')} for {backend}"
-    with reporter.task(title, total=total) as advance, quick_turns(), _pool(jobs) as pool:
+    with reporter.task(title, total=total) as advance, _pool(jobs) as pool:
         results = _largest_first(pool, one, lock.packages, lambda package: files[package.file].stat().st_size)
     between: tuple[Finding, ...] = (
         *same_paths({facts.name: installed for facts, _, installed in results}, chains, backend=backend),
@@ -377,15 +372,6 @@ def judged_target(
     )
 
 
-def _workers(jobs: int | None) -> int:
-    return jobs or os.cpu_count() or 1
-
-
-def _inside(wheels: int, jobs: int | None) -> int:
-    """Threads for the members of each wheel, when all wheels together have `jobs`."""
-    return max(1, _workers(jobs) // max(1, wheels))
-
-
 def _largest_first(
     pool: ThreadPoolExecutor, work: Callable[[S], R], items: Sequence[S], size: Callable[[S], int]
 ) -> tuple[R, ...]:
@@ -396,8 +382,8 @@ def _largest_first(
 
 
 def _pool(jobs: int | None) -> ThreadPoolExecutor:
-    """Threads are enough: inflating and searching run outside the interpreter lock."""
-    return ThreadPoolExecutor(max_workers=_workers(jobs), thread_name_prefix="audit")
+    """Threads: searching runs outside the interpreter lock, as fetching does; inflating by isal 1.9 does not."""
+    return ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1, thread_name_prefix="audit")
 
 
 def _count(number: int, word: str) -> str:

@@ -22,7 +22,6 @@ from builder.audit.peek import peek
 from builder.audit.policy import AuditException
 from builder.audit.requirement import find_wheel
 from builder.audit.sources import Fit, Source
-from builder.audit.turns import quick_turns
 from builder.audit.values import TargetAudit
 from builder.errors import BuilderError, OutsideFailed
 from builder.names import Digest
@@ -155,7 +154,6 @@ class Sweeper:
             digest=digest,
             rules=self._rules,
             record=self._question.record,
-            jobs=1,  # the sweep has wheels enough for all threads
         )
 
 
@@ -163,7 +161,7 @@ def in_order(work: Callable[[S], R], items: Iterable[S], *, jobs: int | None = N
     """Each item with its result, in order, worked on by threads; few are under way at a time."""
     workers = jobs or os.cpu_count() or 1
     under_way: deque[tuple[S, Future[R]]] = deque()
-    with quick_turns(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sweep") as pool:
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sweep") as pool:
         try:
             for item in items:
                 under_way.append((item, pool.submit(work, item)))

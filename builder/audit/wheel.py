@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,12 +11,11 @@ from isal import isal_zlib
 from packaging.utils import parse_wheel_filename
 
 from builder.audit.collect import Collector
-from builder.audit.facts import ElfFacts, MemberFact, PythonUse, WheelFacts
+from builder.audit.facts import WheelFacts
 from builder.audit.promises import hash_matches, record_faults, record_rows
 from builder.audit.python_source import PythonScanner
 from builder.audit.scan import ElfScanner
 from builder.audit.tables import Tables
-from builder.audit.turns import quick_turns
 from builder.inflate import InflateError
 from builder.names import Digest
 from builder.store import Store
@@ -30,12 +28,6 @@ SCAN_VERSION = 15
 
 _METADATA_LIMIT = 1 << 20
 _SOURCE_LIMIT = 1 << 20
-_ALONE = 4 << 20
-"""Bytes of members below which one thread has seen all before another has begun."""
-_SHARE = 2 << 20
-_SHARE_MEMBERS = 500
-_MOST_THREADS = 4
-"""Inflating and searching run side by side, what Python does does not: more threads only wait for each other."""
 _RECORD_KIND = "audit-record-1"
 
 
@@ -61,11 +53,11 @@ class WheelScanner:
         found = store.derived(self.kind, f"{digest}/{filename}")
         return None if found is None else WheelFacts.from_json(found)
 
-    def facts(self, path: Path, filename: str, *, digest: Digest, store: Store | None, jobs: int = 1) -> WheelFacts:
-        """The facts of a wheel, from the store when it was scanned before with these tables; `jobs` as for `scan`."""
+    def facts(self, path: Path, filename: str, *, digest: Digest, store: Store | None) -> WheelFacts:
+        """The facts of a wheel, from the store when it was scanned before with these tables."""
         if store is not None and (known := self.known(filename, digest=digest, store=store)) is not None:
             return known
-        facts = self.scan(path, filename, jobs=jobs)
+        facts = self.scan(path, filename)
         if store is not None:
             store.put_derived(self.kind, f"{digest}/{filename}", facts.to_json())
         return facts
@@ -79,22 +71,13 @@ class WheelScanner:
             store.put_derived(_RECORD_KIND, key, {"faults": found})
         return replace(facts, record=tuple(dict.fromkeys((*facts.record, *found))))
 
-    def scan(self, path: Path, filename: str, *, jobs: int = 1) -> WheelFacts:
-        """Look at every member once. `BadInput` when the file is no wheel at all; lesser damage is among the facts.
-
-        With more than one of `jobs`, members are looked at side by side; the facts are the same.
-        """
+    def scan(self, path: Path, filename: str) -> WheelFacts:
+        """Look at every member once. `BadInput` when the file is no wheel at all; lesser damage is among the facts."""
         with WheelArchive.open(path, filename=filename, inspect=True) as archive:
             name, version, _, _ = parse_wheel_filename(filename)
             faults = [f"{fault.what}: {fault.why}" for fault in archive.faults]
-            elf: list[ElfFacts] = []
-            python: list[PythonUse] = []
-            members: list[MemberFact] = []
-            for scan, damage in self._looked(archive, jobs):
-                elf += scan.elf
-                python += scan.python
-                members += scan.found
-                faults += damage
+            scan, damage = self._look(archive)
+            faults += damage
             try:
                 requires = tuple(archive.metadata().get("requires_dist", ()))
                 record = _record(archive)
@@ -111,52 +94,24 @@ class WheelScanner:
                 version=str(version),
                 file=filename,
                 requires_dist=requires,
-                elf=tuple(elf),
-                python=tuple(python),
-                members=tuple(members),
+                elf=tuple(scan.elf),
+                python=tuple(scan.python),
+                members=tuple(scan.found),
                 duplicates=archive.duplicates,
                 faults=tuple(dict.fromkeys(faults)),
                 record=record,
                 paths=len(archive.members),
             )
 
-    def _looked(self, archive: WheelArchive, jobs: int) -> list[tuple[Collector, list[str]]]:
-        """What was seen in the archive's members, part by part in their order, and what was damaged."""
-        if jobs == 1 or sum(member.size for member in archive.members) < _ALONE:
-            return [self._look(archive, archive.members)]
-        shares = _shares(archive.members)
-        # The largest first: what is left at the end is little, and all threads have some of it.
-        order = sorted(range(len(shares)), key=lambda number: -sum(member.size for member in shares[number]))
-        workers = min(jobs, _MOST_THREADS)
-        with quick_turns(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="member") as pool:
-            futures = {number: pool.submit(self._look, archive, shares[number]) for number in order}
-            return [futures[number].result() for number in range(len(shares))]
-
-    def _look(self, archive: WheelArchive, members: Sequence[Member]) -> tuple[Collector, list[str]]:
+    def _look(self, archive: WheelArchive) -> tuple[Collector, list[str]]:
         scan = self.collector()
         faults: list[str] = []
-        for member in members:
+        for member in archive.members:
             try:
                 scan.look(_MemberFile(archive, member))
             except UnsafeWheel as error:
                 faults.append(f"{error.what}: {error.why}")
         return scan, faults
-
-
-def _shares(members: Sequence[Member]) -> list[Sequence[Member]]:
-    """Members in their order, cut into parts that are worth a thread's while; a large one is a part of its own."""
-    found: list[Sequence[Member]] = []
-    start = size = 0
-    for number, member in enumerate(members):
-        if member.size >= _SHARE:
-            found += [members[start:number], members[number : number + 1]]
-        elif size + member.size >= _SHARE or number - start >= _SHARE_MEMBERS:
-            found.append(members[start : number + 1])
-        else:
-            size += member.size
-            continue
-        start, size = number + 1, 0
-    return [part for part in (*found, members[start:]) if part]
 
 
 def _other_metadata(archive: WheelArchive) -> str:

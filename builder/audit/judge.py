@@ -458,6 +458,8 @@ class _Judge:
             )
         links: dict[str, PythonUse] = {}
         for use in self._facts.python:
+            if _basename(use.path) == "setup.py":  # nothing runs it after installation
+                continue
             if use.how == "link" and (library := self._tables.library(f"lib{use.name[2:]}.so")) is not None:
                 links.setdefault(library.backend, use)
         sources = any(member.kind == "device-source" for member in self._facts.members)

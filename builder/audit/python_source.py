@@ -38,10 +38,14 @@ _INSTALLS = ("pip install", '"install"', "'install'")
 _RUNS = (b"subprocess", b"os.system", b"pip._internal", b"pip.main", b"pipmain")
 _RUNNERS = frozenset({"system", "run", "Popen", "call", "check_call", "check_output", "getoutput", "main", "pipmain",
                       "create_subprocess_exec", "create_subprocess_shell", "execv", "execvp", "spawnv"})  # fmt: skip
+_RUNS_CODE = frozenset({"exec", "eval", "compile", *_RUNNERS})
+_LONGEST_CODE = 1 << 16
 _ASKED = 200
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "conda", "mamba"})
 _FUNCTIONS = frozenset({*_CALLS, *DECODERS})
 _NO_PROSE = re.compile(rb"[ \t]*(?:[^\w\s`'.]|'\)|\r?\n|as\b|$)")
+_SHELL_PRELOAD = re.compile(rb"^[^#\n]*?\bLD_PRELOAD=[\"']?([^\s\"';]+)", re.MULTILINE)
+"""How a shell sets it, outside comments."""
 _PRELOADED = re.compile(r"[:\s]")
 _LINK = re.compile(r"-l([\w+-]+)")
 _MAX_SOURCE = 8 << 20
@@ -144,6 +148,7 @@ class PythonScanner:
             yield from self._opened(opening, folder, ignored)
         for call in tree.all(ast.Call):
             yield from self._linked(call)
+            yield from self._spelled(call)
         for node in tree.all(ast.Constant):
             text = node.value
             if not isinstance(text, str) or id(node) in ignored:
@@ -157,6 +162,10 @@ class PythonScanner:
 
     def _loose_uses(self, source: bytes) -> Iterator[tuple[str, int, How]]:
         """As `_uses`, for a source that this Python cannot read: names in calls and in lists, as they are written."""
+        for match in _SHELL_PRELOAD.finditer(source):
+            for name in _PRELOADED.split(match[1].decode("utf-8", "replace")):
+                if self._library(name):
+                    yield name, source.count(b"\n", 0, match.start()) + 1, "call"
         for text, line, called in loose_strings(source):
             if called in LOADERS and self._library(text):
                 yield text, line, "call"
@@ -203,6 +212,18 @@ class PythonScanner:
                     if self._library(name):
                         yield name
                         break
+
+    def _spelled(self, node: ast.Call) -> Iterator[tuple[str, int, How]]:
+        """What code does that a call runs from a string of the source: `exec`, or another Python with `-c`."""
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) not in _RUNS_CODE:
+            return
+        for value in node.args:
+            for inner in ast.walk(value):
+                text = inner.value if isinstance(inner, ast.Constant) else None
+                if isinstance(text, str) and len(text) <= _LONGEST_CODE and any(f"{word}(" in text for word in LOADERS):
+                    for name, _, how in self._uses(PythonTree(text.encode()), loads=True, finder=True):
+                        if how in ("call", "tried"):
+                            yield name, node.lineno, how
 
     def _linked(self, node: ast.Call) -> Iterator[tuple[str, int, How]]:
         """Names in `libraries=[…]` of a call that compiles or declares an extension."""

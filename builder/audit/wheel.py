@@ -24,7 +24,7 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 14
+SCAN_VERSION = 15
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20
@@ -99,6 +99,11 @@ class WheelScanner:
             except UnsafeWheel as error:
                 requires = record = ()
                 faults.append(f"{error.what}: {error.why}")
+            else:
+                if others := _other_metadata(archive):
+                    faults.append(
+                        f"{filename} holds metadata of other distributions, which installers refuse: {others}"
+                    )
             return WheelFacts(
                 name=name,
                 version=str(version),
@@ -145,6 +150,12 @@ def _shares(members: Sequence[Member]) -> list[Sequence[Member]]:
             found.append(members[start : number + 1])
             start, size = number + 1, 0
     return [*found, members[start:]]
+
+
+def _other_metadata(archive: WheelArchive) -> str:
+    """Folders with metadata at the top of a wheel, besides its own; empty for none."""
+    tops = {member.name.split("/", 1)[0] for member in archive.members if ".dist-info/" in member.name}
+    return ", ".join(sorted(top for top in tops if top.endswith(".dist-info") and top != archive.dist_info))
 
 
 def _record(archive: WheelArchive) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 from pathlib import Path
 from typing import Self
@@ -34,7 +33,7 @@ class Incoming:
 
     def __init__(self, store: EngineStore) -> None:
         self._store = store
-        self._folder = store.root / "incoming" / secrets.token_hex(8)
+        self._folder = store.root / "incoming" / os.urandom(8).hex()
         self._handle = -1
         self._parts: dict[Digest, Path] = {}
 
@@ -58,7 +57,7 @@ class Incoming:
 
     def new_path(self) -> Path:
         """A name for bytes that are being received; hand it to `adopt` when they are complete."""
-        return self._folder / secrets.token_hex(8)
+        return self._folder / os.urandom(8).hex()
 
     def add_file(self, source: Path, *, search: bytes = b"") -> Copied:
         """Copy a file in. Safe to call from several threads."""

@@ -24,10 +24,16 @@ def model_digest(path: Path) -> Digest:
         if stat.S_ISREG(mode):
             return Digest.of_file(path)
         if not stat.S_ISDIR(mode):
-            raise BadInput(f"{path} is no model", why="it is neither a file nor a folder")
+            raise BadInput(
+                f"{path} is no model", why="it is neither a file nor a folder", fix="name the weights, or their folder"
+            )
         found = {name: str(Digest.of_file(path / name)) for name in _files(path)}
     except OSError as error:
-        raise BadInput(f"cannot read {error.filename or path}", why=error.strerror or str(error)) from error
+        raise BadInput(
+            f"cannot read {error.filename or path}",
+            why=error.strerror or str(error),
+            fix="check the path of the model's file or folder, or state its digest: sha256:…",
+        ) from error
     if not found:
         raise BadInput(f"{path} is no model", why="there is no file in it", fix="name the weights, or their folder")
     return Digest.of(canonical_json(found))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from builder.cli.cache_options import cache_of, cache_option, parse_bytes, shown_size
+from builder.cli.cache_options import cache_of, cache_option, note_no_cache, parse_bytes, shown_size
 from builder.cli.console import Console, shared_options
 
 __all__ = ["command"]
@@ -38,6 +38,7 @@ def command(
     from builder.cache.gc import clear
 
     cache = cache_of(folder)
+    note_no_cache(console, cache)
     cleared = clear(
         cache,
         budget=None if budget is None else parse_bytes(budget),

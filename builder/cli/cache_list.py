@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from builder.cli.cache_options import cache_of, cache_option, entry_document, shown_size
+from builder.cli.cache_options import cache_of, cache_option, entry_document, note_no_cache, shown_size
 from builder.cli.console import Console, shared_options
 
 __all__ = ["command"]
@@ -25,6 +25,7 @@ def command(console: Console, kind: str | None, folder: Path | None) -> int:
     if kind is not None:
         engine_kind(kind)
     cache = cache_of(folder)
+    note_no_cache(console, cache)
     found = list(cache.entries())
     entries = [one for one in found if not isinstance(one, BadInput) and kind in (None, one.key.kind)]
     entries.sort(key=lambda one: (one.key.kind, one.created, one.digest.hex))

@@ -15,6 +15,7 @@ from builder.errors import BadInput
 
 if TYPE_CHECKING:
     from builder.cache import Difference, EngineCache, EngineKey, EngineKind, Entry
+    from builder.cli.console import Console
     from builder.names import Digest
     from builder.node.values import NodeClass
 
@@ -26,6 +27,7 @@ __all__ = [
     "difference_document",
     "entry_document",
     "key_options",
+    "note_no_cache",
     "parse_bytes",
     "parse_model",
     "parse_pairs",
@@ -155,6 +157,12 @@ def cache_of(folder: Path | None, *, durable: bool = True) -> EngineCache:
     from builder.cache import EngineCache
 
     return EngineCache(folder, durable=durable) if folder else EngineCache.of_user(durable=durable)
+
+
+def note_no_cache(console: Console, cache: EngineCache) -> None:
+    """Say that the folder of the cache does not exist: an empty answer may be a path misspelled."""
+    if not cache.store.root.is_dir():
+        console.note(f"there is no cache at {cache.store.root}: nothing was ever kept there")
 
 
 def difference_document(one: Difference) -> dict[str, Any]:

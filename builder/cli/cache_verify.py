@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from builder.cli.cache_options import cache_of, cache_option
+from builder.cli.cache_options import cache_of, cache_option, note_no_cache
 from builder.cli.console import Console, shared_options
 
 __all__ = ["command"]
@@ -26,6 +26,7 @@ def command(console: Console, keys: tuple[str, ...], folder: Path | None, drop: 
     from builder.names import Digest
 
     cache = cache_of(folder)
+    note_no_cache(console, cache)
     checked, found = verify(cache, [Digest.parse(key) for key in keys] if keys else None, drop=drop)
     damaged = [one for one in found if not one.foreign]
     verdict = "failed" if damaged else "ok"

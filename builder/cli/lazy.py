@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
         """The command that is named; `BadInput` with the closest names when there is none."""
         if args and not args[0].startswith("-") and args[0] not in self._table:
             group = f"{self.name} " if ctx.parent is not None else ""
-            raise BadInput(f"unknown command {group}{args[0]!r}", fix=did_you_mean(args[0], self._table))
+            raise BadInput(f"unknown command {group + args[0]!r}", fix=did_you_mean(args[0], self._table))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -175,14 +175,21 @@ def _is_row(row: Row, contents: Contents) -> bool:
     systems = row.texts("os")
     same_os = contents.os is None or systems is None or any(same_system(contents.os, name) for name in systems)
     same_python = contents.python is None or contents.python in (row.texts("python") or (contents.python,))
+    name = _repository(row.text("reference") or "")
     return (
-        same_toolkit
+        ("{" in name or name == _repository(contents.image))
+        and same_toolkit
         and same_os
         and same_python
         and contents.chip in (None, chip)
         and (row.flag("devel") or not contents.row.flag("devel"))
         and (framework is None or _same_framework(framework, contents))
     )
+
+
+def _repository(reference: str) -> str:
+    """The last part of a repository's name: `pytorch-inference-neuronx` and `-neuron` are images for other devices."""
+    return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def _same_framework(framework: str, contents: Contents) -> bool:

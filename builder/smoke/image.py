@@ -29,7 +29,9 @@ def open_image(repository: Repository, reference: Digest | str, *, arch: Arch, n
         raise BadInput(
             f"there is no image {name}",
             why=f"the repository holds nothing under {reference}",
-            fix=did_you_mean(reference, tags) if isinstance(reference, str) else "check the digest",
+            fix=(did_you_mean(reference, tags) or "check the name and the tag; the repository holds no tags")
+            if isinstance(reference, str)
+            else "check the digest",
         )
     if manifest.media_type in INDEX_TYPES:
         manifest = _choose(repository, manifest, arch, name)

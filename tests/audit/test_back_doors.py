@@ -78,10 +78,12 @@ def rules(audit: TargetAudit) -> set[str]:
         'from ctypes import cdll as d\nd["libcuda.so.1"]\n',
         'import ctypes\nL = ctypes.LibraryLoader(ctypes.CDLL)\nL["libcuda.so.1"]\n',
         'import ctypes\nlibs = ctypes.cdll\ngetattr(libs, "libcuda.so.1")\n',
+        "import ctypes\nexec('ctypes.CDLL(\"libcuda.so.1\")')\n",
+        "import os, sys\nos.execv(sys.executable, ['-c', 'import ctypes; ctypes.CDLL(\"libcuda.so.1\")'])\n",
         'import ctypes\nload = lambda name: ctypes.CDLL(name)\nload("libcuda.so.1")\n',
         'import os, sys\nos.environ["LD_PRELOAD"] = "libcuda.so.1"\nos.execv(sys.executable, sys.argv)\n',
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_a_loader_under_another_name(tmp_path: Path, source: str) -> None:
     assert python(tmp_path, source).tokens == SOFT
@@ -207,6 +209,19 @@ def test_device_sources_among_python_strings(tmp_path: Path) -> None:
         assert (audit.tokens, audit.level) == ({"cuda": ("src",)}, "warn")
     talk = f'"""Example::\n\n    {kernel[:30]} __global__ void f()\n"""\nimport cupy\n'
     assert of(tmp_path, {"kit/doc.py": talk.encode()}, name="talk").tokens == {}
+
+
+def test_a_shell_that_preloads(tmp_path: Path) -> None:
+    script = b'#!/bin/sh\nLD_PRELOAD=/usr/lib/libcuda.so.1:libm.so.6 exec python3 "$@"\n'
+    assert of(tmp_path, {"kit-1.0.data/scripts/run": script}).tokens == SOFT
+    talk = b"#!/bin/sh\n# LD_PRELOAD=libcuda.so.1 helps\nexec python3\n"
+    assert of(tmp_path, {"talk-1.0.data/scripts/run": talk}, name="talk").tokens == {}
+
+
+def test_a_build_script_among_the_members(tmp_path: Path) -> None:
+    build = b"from setuptools import Extension, setup\nsetup(ext_modules=[Extension('x', [], libraries=['cudart'])])\n"
+    assert of(tmp_path, {"kit/setup.py": build}).tokens == {}
+    assert of(tmp_path, {"run/ops.py": build}, name="run").tokens == SOFT
 
 
 def test_packages_installed_at_run_time(tmp_path: Path) -> None:
@@ -735,6 +750,15 @@ def test_a_tar_of_wheels_tells_what_it_does_not_open(tmp_path: Path, needy: byte
         archive.addfile(info, io.BytesIO(inner))
     audit = of(tmp_path, {"kit/bundle.tgz": out.getvalue(), "kit/__init__.py": b""})
     assert audit.tokens == PLUGIN or "unread-archive" in rules(audit)
+
+
+def test_metadata_of_two_distributions(tmp_path: Path) -> None:
+    second = b"Metadata-Version: 2.1\nName: other\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu12\n"
+    audit = of(tmp_path, {"other-1.0.dist-info/METADATA": second, "kit/__init__.py": b""})
+    assert audit.level == "block"
+    assert any("other-1.0.dist-info" in item.evidence for item in audit.findings if item.rule == "unsafe-wheel")
+    inside = {"kit/_vendor/other-1.0.dist-info/METADATA": second, "kit/__init__.py": b""}
+    assert of(tmp_path, inside, name="vendor").level == "ok"
 
 
 def test_a_wheel_behind_other_bytes(tmp_path: Path, needy: bytes) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,7 +175,7 @@ def test_the_model_may_be_files(run_builder: RunBuilder, tmp_path: Path) -> None
         (("put", "tensorrt", "m.plan", "--model", MODEL), "the key of this tensorrt engine is not complete"),
         (("gc", "--budget", "plenty"), "not a size: 'plenty'"),
         (("verify", "x"), "not a digest: 'x'"),
-        (("lokup", "tensorrt"), "unknown command cache 'lokup'"),
+        (("lokup", "tensorrt"), "unknown command 'cache lokup'"),
     ],
 )
 def test_wrong_questions_are_named(run_builder: RunBuilder, arguments: tuple[str, ...], what: str) -> None:
@@ -188,3 +190,24 @@ def test_what_the_file_says_does_not_hide_it(run_builder: RunBuilder, tmp_path: 
     assert put["verdict"] == "done"
     found = run_builder("cache", "lookup", "tensorrt", *words, "--json")
     assert document(found, "cache-lookup")["verdict"] == "hit"
+
+
+@pytest.mark.parametrize("command", ["list", "verify", "gc"])
+def test_a_cache_that_is_not_there_is_said_to_be_so(run_builder: RunBuilder, tmp_path: Path, command: str) -> None:
+    done = run_builder("cache", command, "--cache", "misspelled")
+    assert done.returncode == 0
+    assert done.stderr.strip() == "there is no cache at misspelled: nothing was ever kept there"
+    assert not (tmp_path / "misspelled").exists()
+
+
+def test_a_lookup_loads_no_room_it_does_not_need() -> None:
+    """The compatibility tables and the registry take longer to load than a lookup takes."""
+    program = """
+import sys
+from builder.cli.main import run
+run(["cache", "lookup", "tensorrt", "--set", "precision=fp16", "--cache", "none", "--quiet"])
+loaded = sorted({name.split(".")[1] for name in sys.modules if name.startswith("builder.")})
+print(" ".join(loaded), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stderr.split()) <= {"cache", "cli", "errors", "events", "names", "resources", "store"}

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from builder import resources
 from builder.cache import EngineCache, engine_key, engine_kind
+from builder.cache.folders import load_folders
 from builder.cache.pull import find, pull, suiting
 from builder.cache.push import push
 from builder.events import SilentReporter
@@ -52,7 +54,54 @@ core.set_property({"CACHE_DIR": sys.argv[1]})
 print(core.compile_model(model, "CPU").get_property("LOADED_FROM_CACHE"), 0)
 """
 
+INDUCTOR = """
+import os, sys
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1]
+import torch
+from torch._dynamo.utils import counters
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Softmax(-1)).eval()
+x = torch.ones(2, 8)
+with torch.no_grad():
+    assert torch.allclose(torch.compile(model)(x), model(x), atol=1e-5)
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+ORT = """
+import pathlib, sys
+import numpy, onnx, onnxruntime
+from onnx import TensorProto, helper
+info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 8, 8])
+weights = helper.make_tensor("w", TensorProto.FLOAT, [32, 32, 3, 3], numpy.ones(32 * 32 * 9, numpy.float32))
+conv = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+graph = helper.make_graph([conv, helper.make_node("Relu", ["y"], ["z"])], "g", [info("x")], [info("z")], [weights])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+optimised = pathlib.Path(sys.argv[1])
+there = optimised.exists()
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 3
+if there:
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+else:
+    options.optimized_model_filepath = str(optimised)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+providers = ["CPUExecutionProvider"]
+session = onnxruntime.InferenceSession(str(optimised) if there else model, options, providers=providers)
+x = numpy.random.default_rng(0).random((1, 32, 8, 8), numpy.float32)
+wanted = onnxruntime.InferenceSession(model, providers=providers).run(None, {"x": x})[0]
+assert numpy.allclose(session.run(None, {"x": x})[0], wanted, atol=1e-4)
+print(int(there), int(not there))
+"""
+
+INDUCTOR_ENV = load_folders(resources.checks_dir() / "engines.toml")["inductor"].env
+KEYED = {name: value for name, value in INDUCTOR_ENV.items() if name in engine_kind("inductor").properties}
+
 CASES = {
+    "inductor": (INDUCTOR, {"torch": "2.13.0", **KEYED}),
+    "onnxruntime-optimised": (
+        ORT,
+        {"onnxruntime": "1.32.0", "level": "all", "providers": "CPUExecutionProvider", "precision": "fp32"},
+    ),
     "jax-xla": (JAX, {"jax": "0.10.2", "jaxlib": "0.10.2", "platform-version": "cpu", "topology": "cpu"}),
     "openvino": (OPENVINO, {"openvino": "2026.4.1", "device": "cpu"}),
 }
@@ -62,7 +111,13 @@ def run(python: str, program: str, folder: Path, home: Path) -> list[str]:
     home.mkdir(exist_ok=True)
     done = subprocess.run(
         [python, "-c", program, folder],
-        env={"HOME": str(home), "TMPDIR": str(home), "USER": home.name, "PATH": "/usr/bin:/bin"},
+        env={
+            **INDUCTOR_ENV,
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "USER": home.name,
+            "PATH": "/usr/bin:/bin",
+        },
         cwd=home,
         check=True,
         capture_output=True,
@@ -136,4 +191,32 @@ def test_nothing_crosses_to_a_processor_of_a_lower_level(engines: str, tmp_path:
     cache.put(higher, made)
     answer = cache.lookup(lower)
     assert answer.verdict == "miss"
+    level = "cpu-level" if name == "onnxruntime-optimised" else "target"
+    assert [one.name for one in answer.differs if one.blocks] == [level]
+    assert cache.lookup(higher).verdict == "hit"
+
+
+def test_a_mega_cache_does_not_cross_either(engines: str, tmp_path: Path) -> None:
+    made = tmp_path / "made.bin"
+    run(engines, MEGA, made, tmp_path / "home")
+    kind = engine_kind("mega-cache")
+    cache = EngineCache(tmp_path / "cache")
+    model = Digest.of(b"model")
+    higher, lower = (engine_key(kind, model=model, properties={"torch": "2.13.0"}, node=node) for node in (V4, V3))
+    cache.put(higher, made)
+    answer = cache.lookup(lower)
+    assert (answer.verdict, answer.entry) == ("miss", None)
     assert [one.name for one in answer.differs if one.blocks] == ["target"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_moving_home_user_and_place_keeps_the_hit(engines: str, tmp_path: Path, name: str) -> None:
+    """FR-19, with the real program: another HOME, user, temporary folder and place, and nothing is compiled."""
+    program, properties = CASES[name]
+    made = tmp_path / "made"
+    run(engines, program, made, tmp_path / "ada")
+    key = engine_key(engine_kind(name), model=Digest.of(b"model"), properties=properties, node=V4)
+    cache = EngineCache(tmp_path / "cache")
+    place = cache.restore(cache.put(key, made), tmp_path / "another" / "place" / "made")
+    hits, misses = run(engines, program, place, tmp_path / "grace")
+    assert (hits in ("0", "False"), misses) == (False, "0")

@@ -292,7 +292,7 @@ FACTS: list[tuple[str, str, Verdict, str]] = [
     ("neuron", "aws-neuronx-runtime-lib=2.30.51.0; aws-neuronx-dkms=2.29.0.0", "unsupported", "driver-runtime"),
     ("neuron", "toolkit=2.30.0; aws-neuronx-dkms=2.28.0.0", "supported", "driver-window"),
     ("neuron", "vllm-neuron=0.24.0.1.1.0; device=inf2", "unsupported", "vllm-neuron"),
-    ("neuron", "toolkit=2.28.0; device=trn3", "unsupported", "neuron-device"),
+    ("neuron", "toolkit=2.28.0; device=trn3", "unknown", "neuron-device"),
     ("neuron", "toolkit=2.30.0; python=3.10", "unsupported", "neuron-python"),
     ("neuron", "neff-target=trn1; device=trn2", "unsupported", "neff-target"),
     ("neuron", "runtime-compat-id=6; driver-compat-ids=2-4; device=inf1.6xlarge", "unsupported", "runtime-compat"),

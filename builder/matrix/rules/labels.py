@@ -14,7 +14,7 @@ from builder.matrix.tables import Table
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse
 
-__all__ = ["framework_label", "no_build"]
+__all__ = ["framework_label", "made_for", "no_build"]
 
 
 def framework_label(question: Question, backend: Backend) -> RuleVerdict | None:
@@ -59,7 +59,7 @@ def _other_toolkit(question: Question, backend: Backend) -> RuleVerdict | None:
     if question.toolkit is None:
         return None
     for name, asked in question.packages.items():
-        made = _made_for(asked)
+        made = made_for(asked)
         if made is None or _stem(asked.partition("+")[2]) not in _stems(backend, name):
             continue
         listed = any(name in row.packages() and agrees(backend, row, name, asked) for row in backend.rows("set"))
@@ -74,7 +74,7 @@ def _other_toolkit(question: Question, backend: Backend) -> RuleVerdict | None:
     return None
 
 
-def _made_for(version: str) -> str | None:
+def made_for(version: str) -> str | None:
     """Major and minor of the toolkit that a label spells out: `2.12.0+rocm10.1.0a20260807` → 10.1, `+cu130` → 13.0."""
     label = version.partition("+")[2]
     if match := re.fullmatch(r"cu(\d\d)(\d)", label):

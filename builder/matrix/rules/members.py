@@ -11,6 +11,7 @@ from builder.matrix.grammar import alternatives, spoken
 from builder.matrix.load import Backend
 from builder.matrix.question import Question, family_name, nameable_packages
 from builder.matrix.rules.frameworks import chosen_rows, system_libc
+from builder.matrix.rules.labels import made_for
 from builder.matrix.rules.vouch import spoken_of, vouched
 from builder.matrix.sets import agrees, describe, set_tables, touches
 from builder.matrix.tables import Row, Table
@@ -250,6 +251,10 @@ def _is_subject(row: Row, version: str, question: Question, by_toolkit: bool) ->
     label = row.text("label")
     if found is not None and found.local is not None and label is not None and found.local != label:
         return False
+    if label is not None and found is not None and found.local is None and question.toolkit is not None:
+        made = made_for(f"+{label}")  # none of a build without toolkit
+        if made is None or not touches(question.toolkit, f"{made}.*"):
+            return False  # another build of this version is asked for, by its toolkit
     return any(within(version.partition("+")[0], part) or touches(version, part) for part in alternatives(cell))
 
 

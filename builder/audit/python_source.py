@@ -35,6 +35,11 @@ _KERNEL = "__global__"
 _COMPILERS = ("RawKernel", "RawModule", "SourceModule", "load_inline", "cuda_sources", "nvrtcCreateProgram")
 """Of CuPy, PyCUDA, torch and CUDA's own bindings: compile the source of a kernel when the program runs."""
 _INSTALLS = ("pip install", '"install"', "'install'")
+_INSTALL_COMMAND = re.compile(
+    rb"[\"'](?:\{[^}\n]*\}|[a-z0-9_\s/&;|+=-]){0,80}?\b(?:pip3?|conda|mamba|uv)\s+install\b"
+    rb"|[\"'](?:[\w/.-]*/)?(?:pip3?|uv|conda|mamba)[\"']|\bpipmain\b|\bpip\.main\b|\bpip\._internal\b"
+)
+"""A string that is such a command from its beginning, not a message that names one; or its first word alone."""
 _RUNS = (b"subprocess", b"os.system", b"pip._internal", b"pip.main", b"pipmain")
 _RUNNERS = frozenset({"system", "run", "Popen", "call", "check_call", "check_output", "getoutput", "main", "pipmain",
                       "create_subprocess_exec", "create_subprocess_shell", "execv", "execvp", "spawnv"})  # fmt: skip
@@ -44,6 +49,9 @@ _ASKED = 200
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "conda", "mamba"})
 _FUNCTIONS = frozenset({*_CALLS, *DECODERS})
 _NO_PROSE = re.compile(rb"[ \t]*(?:[^\w\s`'.]|'\)|\r?\n|as\b|$)")
+_OWN_CLASS = "DLL"
+"""What packages call their own class for a library; a word that means much else where it is not called."""
+_CALLED = re.compile(rb"[ \t]*\(")
 _SHELL_PRELOAD = re.compile(rb"^[^#\n]*?\bLD_PRELOAD=[\"']?([^\s\"';]+)", re.MULTILINE)
 """How a shell sets it, outside comments."""
 _PRELOADED = re.compile(r"[:\s]")
@@ -96,7 +104,8 @@ class PythonScanner:
         found: set[str] = set()
         for index, _, end in self._matcher.find_matches_as_indexes(source):
             word = self._words[index]
-            if word not in found and (word not in _FUNCTIONS or _NO_PROSE.match(source, end)):
+            follows = _CALLED if word == _OWN_CLASS else _NO_PROSE
+            if word not in found and (word not in _FUNCTIONS or follows.match(source, end)):
                 found.add(word)
         return frozenset(found)
 
@@ -111,23 +120,25 @@ class PythonScanner:
         named = not seen.isdisjoint(self._tables.libraries) and (loads or ".so*" in seen)
         links = not seen.isdisjoint(self._link) or (_LIBRARIES in seen and self._listed.search(source) is not None)
         kernels = _KERNEL in seen and not seen.isdisjoint(_COMPILERS)
-        installs = not seen.isdisjoint(_INSTALLS) and any(word in source for word in _RUNS)
-        if (
-            not named
-            and not links
-            and not kernels
-            and not installs
-            and (seen.isdisjoint(_CALLS) or _TESTS.search(path))
-        ):
+        tests = _TESTS.search(path) is not None
+        installs = (
+            not tests
+            and not seen.isdisjoint(_INSTALLS)
+            and any(word in source for word in _RUNS)
+            and _INSTALL_COMMAND.search(source) is not None
+        )
+        opens = named or links or not (tests or seen.isdisjoint(_CALLS))
+        if not opens and not kernels and not installs:
             return ()
         found: dict[tuple[str, str], PythonUse] = {}
         tree = tree or PythonTree(source)
-        uses = (
-            self._loose_uses(source)
-            if loads and tree.broken
-            else self._uses(tree, loads=loads, finder="ctypes" in seen)
-        )
-        for name, line, how in (*uses, *_kernels(tree, kernels), *_installs(tree, installs)):
+        folder = Folder(tree)
+        uses: Iterable[tuple[str, int, How]] = ()
+        if loads and tree.broken:
+            uses = self._loose_uses(source)
+        elif opens:
+            uses = self._uses(tree, folder, loads=loads, finder="ctypes" in seen)
+        for name, line, how in (*uses, *_kernels(tree, kernels), *_installs(tree, folder, installs)):
             use = PythonUse(path=path, name=name, line=line, how=how)
             found.setdefault((name, how), use)
         return tuple(found.values())
@@ -146,9 +157,8 @@ class PythonScanner:
                 found.setdefault(name, PythonUse(path=path, name=name, line=0, how="call"))
         return tuple(found.values())
 
-    def _uses(self, tree: PythonTree, *, loads: bool, finder: bool) -> Iterator[tuple[str, int, How]]:
+    def _uses(self, tree: PythonTree, folder: Folder, *, loads: bool, finder: bool) -> Iterator[tuple[str, int, How]]:
         ignored = {id(node.value) for node in tree.all(ast.Expr) if isinstance(node.value, ast.Constant)}
-        folder = Folder(tree)
         for opening in openings(tree, folder, finder=finder):
             yield from self._opened(opening, folder, ignored)
         for call in tree.all(ast.Call):
@@ -226,7 +236,8 @@ class PythonScanner:
             for inner in ast.walk(value):
                 text = inner.value if isinstance(inner, ast.Constant) else None
                 if isinstance(text, str) and len(text) <= _LONGEST_CODE and any(f"{word}(" in text for word in LOADERS):
-                    for name, _, how in self._uses(PythonTree(text.encode()), loads=True, finder=True):
+                    code = PythonTree(text.encode())
+                    for name, _, how in self._uses(code, Folder(code), loads=True, finder=True):
                         if how in ("call", "tried"):
                             yield name, node.lineno, how
 
@@ -261,11 +272,10 @@ def _kernels(tree: PythonTree, asked: bool) -> Iterator[tuple[str, int, How]]:
                 yield name, call.lineno, "kernel"
 
 
-def _installs(tree: PythonTree, asked: bool) -> Iterator[tuple[str, int, How]]:
+def _installs(tree: PythonTree, folder: Folder, asked: bool) -> Iterator[tuple[str, int, How]]:
     """What is behind `pip install` in calls that run it; options and all, blanks between."""
     if not asked:
         return
-    folder = Folder(tree)
     for call in tree.all(ast.Call):
         words: list[str] = []
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))

@@ -23,7 +23,7 @@ from builder.wheels.archive import DEFLATED, STORED, Member, UnsafeWheel, WheelA
 
 __all__ = ["SCAN_VERSION", "WheelScanner"]
 
-SCAN_VERSION = 15
+SCAN_VERSION = 16
 """Raised when the scan sees something it did not see before: stored facts of older versions are not used."""
 
 _METADATA_LIMIT = 1 << 20

@@ -201,11 +201,10 @@ def scanned_as_they_arrive(store: Store, *, jobs: int | None = None) -> Iterator
         futures: list[Future[None]] = []
         try:
             yield lambda wheel, /: futures.append(pool.submit(scan, wheel))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-        for future in futures:
-            future.result()
+            for future in futures:
+                future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # of a fetch that failed, nothing more is looked at
 
 
 def audit_lock(
@@ -354,6 +353,7 @@ def judged_target(
         claims,
         backend=backend,
         policy=rules.policy,
+        packages=rules.packages,
         owned_by=rules.published_for(facts.name),
         chain=chain,
         exceptions=exceptions,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
-from builder.audit.python_tree import PythonTree
+from builder.audit.python_tree import PythonTree, last_name
 
 __all__ = ["UNKNOWN", "Folder"]
 
@@ -95,7 +95,7 @@ class Folder:
                     found.setdefault(target, []).append(value)
         parameters = self._parameters
         for call in self._tree.all(ast.Call):
-            for names in parameters.get(_last(call.func), ()):
+            for names in parameters.get(last_name(call.func), ()):
                 for target, value in _given(call, names):
                     found.setdefault(target, []).append(value)
         return found
@@ -113,7 +113,7 @@ class Folder:
         for assigned in self._tree.all(ast.Assign):
             if isinstance(assigned.value, ast.Lambda):
                 for target in assigned.targets:
-                    found.setdefault(_last(target), []).append(_parameter_names(assigned.value.args))
+                    found.setdefault(last_name(target), []).append(_parameter_names(assigned.value.args))
         return found
 
     def strings(self, node: ast.expr) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ class Folder:
 
     def _call(self, node: ast.Call, depth: int, seen: frozenset[int]) -> Iterator[str]:
         function, arguments = node.func, node.args
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        name = last_name(function)
         if name == "join" and isinstance(function, ast.Attribute):
             yield from self._join(function.value, arguments, depth, seen)
         elif name == "join":  # from os.path import join
@@ -253,18 +253,18 @@ class Folder:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return [[char] for char in node.value]
         if isinstance(node, ast.Call) and node.args:
-            name = _last(node.func)
+            name = last_name(node.func)
             if name == "reversed":
                 items = self._items(node.args[0], depth, seen)
                 return items if items is None else items[::-1]
-            if name == "map" and _last(node.args[0]) == "chr" and isinstance(node.args[1], (ast.List, ast.Tuple)):
+            if name == "map" and last_name(node.args[0]) == "chr" and isinstance(node.args[1], (ast.List, ast.Tuple)):
                 return [self._turned("chr", item, depth, seen) for item in node.args[1].elts]
         if isinstance(node, (ast.GeneratorExp, ast.ListComp)) and isinstance(node.elt, ast.Call):
             source = node.generators[0].iter
-            plain = len(node.generators) == 1 and [_last(item) for item in node.elt.args] == [
-                _last(node.generators[0].target)
+            plain = len(node.generators) == 1 and [last_name(item) for item in node.elt.args] == [
+                last_name(node.generators[0].target)
             ]
-            if plain and _last(node.elt.func) == "chr" and isinstance(source, (ast.List, ast.Tuple)):
+            if plain and last_name(node.elt.func) == "chr" and isinstance(source, (ast.List, ast.Tuple)):
                 return [self._turned("chr", item, depth, seen) for item in source.elts]
         return None
 
@@ -331,11 +331,6 @@ def _joined(between: str, parts: list[list[str]]) -> Iterator[str]:
         if number >= _MOST:
             return
         yield between.join(choice)
-
-
-def _last(node: ast.expr) -> str:
-    """The last name of what is called, or of a name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _whole(node: ast.expr) -> int | None:

@@ -604,9 +604,7 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
         if extra is None or name == facts.name or extra.lower() in _DEVELOPER_EXTRAS:
             continue
         evidence = f"Requires-Dist: {line}"
-        owner = next((row for row in packages.packages if fnmatchcase(name, row.pattern)), None)
-        backend = "" if owner is None or owner.backend == "none" or owner.also else owner.backend
-        backend = backend or packages.extras_backend(name, requirement.extras) or _labelled(requirement, packages)
+        backend = _backend_of(requirement, packages)
         if backend and backend != "cpu":
             yield Claim(
                 backend=backend,
@@ -627,6 +625,14 @@ def _metadata(facts: WheelFacts, packages: PackagePolicy, environment: Mapping[s
             )
 
 
+def _backend_of(requirement: Requirement, packages: PackagePolicy) -> str:
+    """The one backend whose package, extra or labelled build is asked for; empty when it is none's or several's."""
+    name = canonicalize_name(requirement.name)
+    owner = next((row for row in packages.packages if fnmatchcase(name, row.pattern)), None)
+    backend = "" if owner is None or owner.backend == "none" or owner.also else owner.backend
+    return backend or packages.extras_backend(name, requirement.extras) or _labelled(requirement, packages)
+
+
 def asked_for(words: str, packages: PackagePolicy) -> tuple[tuple[str, str], ...]:
     """Backend and word of what an installer's arguments name of a backend: packages, labels, indexes of a label."""
     found: dict[tuple[str, str], None] = {}
@@ -636,10 +642,7 @@ def asked_for(words: str, packages: PackagePolicy) -> tuple[tuple[str, str], ...
             rows = (packages.label_backend(f"0+{part}") for part in word.split("/") if part.isalnum())
             backend = next((row.backend for row in rows if row is not None), "")
         elif not word.startswith("-") and (requirement := _requirement(word)) is not None:
-            name = canonicalize_name(requirement.name)
-            owner = next((row for row in packages.packages if fnmatchcase(name, row.pattern)), None)
-            backend = "" if owner is None or owner.backend == "none" or owner.also else owner.backend
-            backend = backend or packages.extras_backend(name, requirement.extras) or _labelled(requirement, packages)
+            backend = _backend_of(requirement, packages)
         if backend and backend != "cpu":
             found[backend, word] = None
     return tuple(found)
@@ -701,9 +704,11 @@ def applies(
     """
     if marker is None:
         return ""
-    text = _ASKED_EXTRAS.sub(r"extra == \1\2\1", str(marker))
+    written = str(marker)
+    text = _ASKED_EXTRAS.sub(r"extra == \1\2\1", written)
     try:
-        marker = Marker(text)
+        if text != written:  # parsing one is most of what a requirement costs
+            marker = Marker(text)
         for extra in ("", *sorted(always), *_extras(text)):
             for machine in _machines(text, environment):
                 if marker.evaluate({**machine, "extra": extra}):

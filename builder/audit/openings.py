@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from builder.audit.folding import UNKNOWN, Folder
-from builder.audit.python_tree import PythonTree
+from builder.audit.python_tree import PythonTree, last_name
 
 __all__ = ["FINDER", "LOADERS", "PRELOAD", "Opening", "openings"]
 
@@ -66,13 +66,13 @@ def openings(tree: PythonTree, folder: Folder, *, finder: bool = True) -> Iterat
             passed_over |= id(call) in unmarked
             arguments = arguments[function in _NAMED_FIRST and len(arguments) > 1 :]
             yield Opening(function, arguments, id(call) in asked, passed_over)
-        elif word == "getattr" and len(call.args) > 1 and _name(call.args[0]) in folders:
+        elif word == "getattr" and len(call.args) > 1 and last_name(call.args[0]) in folders:
             yield Opening("LoadLibrary", (call.args[1],), asked=False, optional=False)
         elif word not in _ASKERS and (handed := _handed(arguments, names)) is not None:
-            others = tuple(item for item in arguments if _name(item) not in names)
+            others = tuple(item for item in arguments if last_name(item) not in names)
             yield Opening(handed, others, asked=False, optional=False, direct=False)
     for node in tree.all(ast.Subscript):
-        if _name(node.value) in folders:
+        if last_name(node.value) in folders:
             yield Opening("LoadLibrary", (node.slice,), asked=False, optional=False)
     for value in _preloads(tree):
         yield Opening(PRELOAD, (value,), asked=False, optional=False, direct=False)
@@ -80,7 +80,7 @@ def openings(tree: PythonTree, folder: Folder, *, finder: bool = True) -> Iterat
 
 def _handed(arguments: tuple[ast.expr, ...], names: dict[str, str]) -> str | None:
     """The loading function among the arguments of another: `map(CDLL, names)`, `Thread(target=CDLL, args=…)`."""
-    return next((names[word] for item in arguments if (word := _name(item)) in names), None)
+    return next((names[word] for item in arguments if (word := last_name(item)) in names), None)
 
 
 def _preloads(tree: PythonTree) -> Iterator[ast.expr]:
@@ -93,7 +93,11 @@ def _preloads(tree: PythonTree) -> Iterator[ast.expr]:
             if key is not None and _is_preload(key):
                 yield value
     for call in tree.all(ast.Call):
-        if _name(call.func) in ("putenv", "setdefault", "setenv") and len(call.args) > 1 and _is_preload(call.args[0]):
+        if (
+            last_name(call.func) in ("putenv", "setdefault", "setenv")
+            and len(call.args) > 1
+            and _is_preload(call.args[0])
+        ):
             yield call.args[1]
         yield from (keyword.value for keyword in call.keywords if keyword.arg == PRELOAD)
 
@@ -111,7 +115,7 @@ def _loaders(tree: PythonTree, folder: Folder) -> dict[str, str]:
                 found[alias.asname] = alias.name
     for made in tree.all(ast.ClassDef):
         for base in made.bases:
-            if (name := _name(base)) in found:
+            if (name := last_name(base)) in found:
                 found.setdefault(made.name, found[name])
     for assigned in tree.all(ast.Assign):
         function = _function(assigned.value, folder)
@@ -120,7 +124,7 @@ def _loaders(tree: PythonTree, folder: Folder) -> dict[str, str]:
         if function in found:
             for target in assigned.targets:
                 if isinstance(target, (ast.Name, ast.Attribute)):
-                    found.setdefault(_name(target), found[function])
+                    found.setdefault(last_name(target), found[function])
     return found
 
 
@@ -131,22 +135,22 @@ def _folders(tree: PythonTree) -> set[str]:
         found.update(alias.asname for alias in node.names if alias.asname and alias.name in _FOLDERS)
     for assigned in tree.all(ast.Assign):
         value = assigned.value
-        made = isinstance(value, ast.Call) and _name(value.func) == "LibraryLoader"
-        if made or (isinstance(value, (ast.Name, ast.Attribute)) and _name(value) in found):
-            found.update(name for target in assigned.targets if (name := _name(target)))
+        made = isinstance(value, ast.Call) and last_name(value.func) == "LibraryLoader"
+        if made or (isinstance(value, (ast.Name, ast.Attribute)) and last_name(value) in found):
+            found.update(name for target in assigned.targets if (name := last_name(target)))
     return found
 
 
 def _function(node: ast.expr, folder: Folder) -> str:
     """The last name of a function that is taken and not called; `partial` where it is bound to arguments."""
     if isinstance(node, ast.Call):
-        inner = _name(node.func)
+        inner = last_name(node.func)
         if inner == "getattr" and len(node.args) > 1:
             return _word(node.args[1], folder)
         return inner if inner == "partial" else ""
     if isinstance(node, ast.Subscript):
         return _word(node.slice, folder)
-    return _name(node)
+    return last_name(node)
 
 
 def _word(node: ast.expr, folder: Folder) -> str:
@@ -180,7 +184,7 @@ def _goes_on_without(tree: PythonTree) -> set[int]:
             found.update(id(inner) for statement in node.body for inner in ast.walk(statement))
     for block in tree.all(ast.With):
         managers = (item.context_expr for item in block.items)
-        if any(isinstance(manager, ast.Call) and _name(manager.func) == "suppress" for manager in managers):
+        if any(isinstance(manager, ast.Call) and last_name(manager.func) == "suppress" for manager in managers):
             found.update(id(inner) for statement in block.body for inner in ast.walk(statement))
     return found
 
@@ -223,10 +227,4 @@ def _called(node: ast.Call, folder: Folder) -> str:
     function = node.func
     if isinstance(function, (ast.Call, ast.Subscript)):
         return _function(function, folder)
-    return _name(function)
-
-
-def _name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return last_name(function)

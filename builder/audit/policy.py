@@ -23,7 +23,7 @@ from builder.audit.promises import glibc_findings, promise_findings
 from builder.audit.tables import library_stem, load_contents, load_mends
 from builder.audit.values import LEVELS, ExceptionUse, Finding, Level, Severity, TargetAudit
 from builder.errors import BadInput, Fault, did_you_mean, raise_faults, where_path
-from builder.lock.policy import load_package_policy
+from builder.lock.policy import PackagePolicy
 from builder.project.exceptions import AuditException, parse_exceptions
 
 __all__ = [
@@ -118,6 +118,7 @@ def judge_wheel(
     *,
     backend: str,
     policy: AuditPolicy,
+    packages: PackagePolicy,
     owned_by: str | None = None,
     chain: tuple[str, ...] = (),
     exceptions: Iterable[AuditException] = (),
@@ -135,7 +136,7 @@ def judge_wheel(
         *_foreign(facts, claims, backend, policy, chain),
         *_must_contain(facts, claims, backend, owned_by, chain),
         *_damage(facts, backend, chain),
-        *_notes(facts, claims, backend, chain),
+        *_notes(facts, claims, backend, packages, chain),
         *((finding, finding.means) for finding in promise_findings(facts, backend=backend, chain=chain)),
         *((finding, finding.means) for finding in undeclared_libraries(facts, chain=chain)),
         *((finding, finding.means) for finding in _too_new(facts, backend, glibc, chain)),
@@ -279,7 +280,7 @@ def _damage(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator
 
 
 def _notes(
-    facts: WheelFacts, claims: tuple[Claim, ...], backend: str, chain: tuple[str, ...]
+    facts: WheelFacts, claims: tuple[Claim, ...], backend: str, packages: PackagePolicy, chain: tuple[str, ...]
 ) -> Iterator[tuple[Finding, Level]]:
     """What someone should see although it does not change the level."""
     touched = {claim.path for claim in claims}
@@ -298,7 +299,7 @@ def _notes(
         for fault in elf.faults:
             yield _note("damaged-elf", backend, elf.path, fault, chain)
     yield from _computed(facts, backend, chain)
-    yield from _installing(facts, backend, chain)
+    yield from _installing(facts, backend, packages, chain)
     for elf in facts.elf:
         for code in elf.device:
             if code.kind == "ptx":
@@ -337,12 +338,14 @@ def _computed(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterat
             yield _note("computed-dlopen", backend, places[0][0], f"unknown: {why}: {shown}{more}", chain)
 
 
-def _installing(facts: WheelFacts, backend: str, chain: tuple[str, ...]) -> Iterator[tuple[Finding, Level]]:
+def _installing(
+    facts: WheelFacts, backend: str, packages: PackagePolicy, chain: tuple[str, ...]
+) -> Iterator[tuple[Finding, Level]]:
     """Code that installs another backend's packages when it runs: no lock has them."""
     for use in facts.python:
         if use.how != "install":
             continue
-        for other, word in asked_for(use.name, load_package_policy()):
+        for other, word in asked_for(use.name, packages):
             if other != backend:
                 evidence = f"line {use.line}: installs {word} at run time ({use.name})"
                 fix = f"lock what {facts.name} installs, or see that this code is not reached"

@@ -18,7 +18,7 @@ from builder.audit.loose_source import loose_strings
 from builder.audit.nested import ELF_AS_BASE64
 from builder.audit.openings import FINDER, LOADERS, PRELOAD, Opening, openings
 from builder.audit.payloads import DECODERS, ELF_AS_TEXT
-from builder.audit.python_tree import PythonTree
+from builder.audit.python_tree import PythonTree, last_name
 from builder.audit.tables import Library, Tables
 
 __all__ = ["PythonScanner"]
@@ -230,7 +230,7 @@ class PythonScanner:
 
     def _spelled(self, node: ast.Call) -> Iterator[tuple[str, int, How]]:
         """What code does that a call runs from a string of the source: `exec`, or another Python with `-c`."""
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) not in _RUNS_CODE:
+        if last_name(node.func) not in _RUNS_CODE:
             return
         for value in node.args:
             for inner in ast.walk(value):
@@ -267,7 +267,7 @@ def _kernels(tree: PythonTree, asked: bool) -> Iterator[tuple[str, int, How]]:
         for node in tree.all(ast.Constant)
     ):
         for call in tree.all(ast.Call):
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            name = last_name(call.func)
             if name in _COMPILERS:
                 yield name, call.lineno, "kernel"
 
@@ -278,7 +278,7 @@ def _installs(tree: PythonTree, folder: Folder, asked: bool) -> Iterator[tuple[s
         return
     for call in tree.all(ast.Call):
         words: list[str] = []
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        name = last_name(call.func)
         for value in call.args if name in _RUNNERS else ():
             for item in value.elts if isinstance(value, (ast.List, ast.Tuple)) else (value,):
                 words += " ".join(folder.strings(item)).replace(UNKNOWN, " ").split()

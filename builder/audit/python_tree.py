@@ -9,7 +9,7 @@ import warnings
 from functools import cached_property
 from typing import TypeVar
 
-__all__ = ["PythonTree"]
+__all__ = ["PythonTree", "last_name"]
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _PARSING = threading.Lock()
@@ -21,6 +21,13 @@ _INNER = frozenset(
     if isinstance(kind, type) and issubclass(kind, ast.AST) and not issubclass(kind, _LEAVES)
 )
 """Types of nodes that are looked at."""
+
+
+def last_name(node: ast.expr) -> str:
+    """The last name of what is called or meant, whatever it is an attribute of; empty for other expressions."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 class PythonTree:

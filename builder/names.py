@@ -23,6 +23,7 @@ __all__ = [
     "Platform",
     "Reference",
     "RegistryRef",
+    "overridden_target",
     "parse_arch",
     "parse_backend",
     "parse_ref",
@@ -36,6 +37,15 @@ ARCHES: tuple[Arch, ...] = get_args(Arch)
 
 GFX_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 """Variable that makes the ROCm runtime take every AMD device for another target: of a node class, never of an image."""
+
+
+def overridden_target(text: str) -> str:
+    """The target that `GFX_OVERRIDE` makes of a device: `11.0.0` → gfx1100. `BadInput` for another form."""
+    match = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})", text.strip())
+    if match is None:
+        raise BadInput(f"{GFX_OVERRIDE}={text}: not of the form 11.0.0")
+    return f"gfx{int(match[1])}{int(match[2])}{int(match[3]):x}"
+
 
 _OCI_ARCH: dict[Arch, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 

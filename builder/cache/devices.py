@@ -20,9 +20,7 @@ def _capability(node: NodeClass) -> str | None:
 
 def _target(node: NodeClass) -> str | None:
     """What compilers make code for: the target that the runtime reports, which an override of the class changes."""
-    from builder.matrix.targets import runs_as  # only here: that room takes longer to load than a lookup takes
-
-    return node.device_arch and runs_as(node.device_arch, node.env, "gfx" if node.backend == "rocm" else "exact")
+    return node.device_arch and node.code_target
 
 
 def _gfx(node: NodeClass) -> str | None:

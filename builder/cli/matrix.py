@@ -249,15 +249,13 @@ def _node(name: str, tables: Path | None, backend: str) -> NodeClass:
 
 
 def _node_parts(node: NodeClass) -> dict[str, str]:
-    from builder.matrix.targets import override_of
-
     parts = {
         "driver": node.driver,
         "firmware": node.firmware,
         "device": None if node.device_arch else node.device,
         "arch": node.device_arch,
         "machine": node.arch,
-        _OVERRIDE: override_of(node.env),
+        _OVERRIDE: node.environment.get(GFX_OVERRIDE),
     }
     return {key: value for key, value in parts.items() if value is not None}
 

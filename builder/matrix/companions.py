@@ -66,9 +66,8 @@ def companion(backend: Backend, question: Question, name: str, bounds: Specifier
     cells = [cell for cell in known if meets(cell, bounds)]
     cells = [*(pin for pin in pins if not any(within(pin, cell) for cell in cells)), *cells]
     other = _elsewhere(backend, name, question.toolkit) if question.toolkit is not None else ()
-    cells = [cell for cell in cells if cell not in other] or cells[
-        :1
-    ]  # the newest of other releases tells what is wrong
+    # Where this release has none, the newest of the others tells what is wrong.
+    cells = [cell for cell in cells if cell not in other] or cells[:1]
     against: RuleVerdict | None = None
     for cell in cells:
         version = next((pin for pin in pins if within(pin, cell)), cell.replace("*", "0"))

@@ -15,10 +15,10 @@ from builder.matrix.rules.members import meet
 from builder.matrix.rules.runtime import hsa_override
 from builder.matrix.sets import describe, set_tables, toolkit_agrees
 from builder.matrix.tables import Row, Table
-from builder.matrix.targets import override_of
 from builder.matrix.values import NodeFacts, RuleVerdict
 from builder.matrix.versions import bound, is_exact, matches, sort_key
 from builder.matrix.wants import Wants, cell_for, meets
+from builder.names import GFX_OVERRIDE
 
 __all__ = ["PYTHONS", "Goal", "Joined", "check", "join", "toolkit_of"]
 
@@ -38,7 +38,7 @@ class Goal:
     target: str | None
     """The node's own."""
     code_target: str | None
-    """The target whose code it is given (`runs_as`)."""
+    """The target whose code is loaded there: the node's own, unless its operator overrides that."""
     toolkit: str | None
     wants: Wants
     allow_unknown: bool
@@ -153,13 +153,14 @@ def _check_node(goal: Goal, row: Row) -> list[RuleVerdict | None]:
     if node is None:
         return []
     toolkit = row.text("toolkit_release") or toolkit_of(goal, row)
+    override = node.environment.get(GFX_OVERRIDE)
     question = Question(
         toolkit=toolkit,
         driver=node.driver,
         firmware=node.firmware,
         target=goal.target,
         machine=goal.arch,
-        settings={key: value for key, value in [("hsa-override-gfx-version", override_of(node.env))] if value},
+        settings={"hsa-override-gfx-version": override} if override else {},
         override_of=node.name,
     )
     found: list[RuleVerdict | None] = []

@@ -21,7 +21,7 @@ from builder.matrix.question import known_packages
 from builder.matrix.rules.frameworks import python_fits
 from builder.matrix.sets import set_tables, targets_of
 from builder.matrix.tables import Row, Table
-from builder.matrix.targets import normalise_target, runs_as
+from builder.matrix.targets import normalise_target
 from builder.matrix.values import (
     IndexPin,
     NodeFacts,
@@ -74,14 +74,13 @@ def solve(
     machine = node_class.arch if node_class is not None else arch
     target = _node_target(known, node_class)
     judged = known_packages(known) | (companion_packages(known) if companions else frozenset())
-    env = node_class.env if node_class is not None else ()
     goal = Goal(
         backend=known,
         python=python,
         arch=machine,
         node=node_class,
         target=target,
-        code_target=None if target is None else runs_as(target, env, known.spec.targets),
+        code_target=_code_target(known, node_class, target),
         toolkit=toolkit,
         wants=parse_wants(want, python=python, arch=machine, known=judged),
         allow_unknown=allow_unknown,
@@ -131,6 +130,13 @@ def _node_target(backend: Backend, node: NodeFacts | None) -> str | None:
         return normalise_target(node.device_arch, backend.spec.targets)
     row = device_row(backend, node.device) if node.device is not None else None
     return row.text("target") if row is not None else None
+
+
+def _code_target(backend: Backend, node: NodeFacts | None, target: str | None) -> str | None:
+    """The target whose code the node is given: its own, unless its operator overrides that."""
+    if node is None or target is None or node.code_target is None:
+        return target
+    return normalise_target(node.code_target, backend.spec.targets)
 
 
 def _candidates(goal: Goal) -> list[tuple[Table, Row]]:

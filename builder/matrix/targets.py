@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from builder.errors import BadInput
 from builder.matrix.values import TargetScheme
-from builder.names import GFX_OVERRIDE
 
-__all__ = ["covers", "is_target", "normalise_target", "overridden", "override_of", "runs_as", "runs_gfx", "runs_sm"]
+__all__ = ["covers", "is_target", "normalise_target", "runs_gfx", "runs_sm"]
 
 _TEGRA = {(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)}
 """Integrated devices: discrete cubins of the same major do not run there, nor theirs elsewhere (cubin rule, Jetson)."""
@@ -52,27 +50,6 @@ def normalise_target(text: str, scheme: TargetScheme) -> str:
         if number := dotted or encoded:
             return f"gfx{int(number[1])}{int(number[2])}{int(number[3]):x}"
     return bare
-
-
-def override_of(env: Iterable[str]) -> str | None:
-    """The value of `GFX_OVERRIDE` among `NAME=VALUE` items, as a node class has them."""
-    return next((item.partition("=")[2] for item in env if item.partition("=")[0] == GFX_OVERRIDE), None)
-
-
-def overridden(text: str) -> str:
-    """The target an override makes of a device: `11.0.0` → gfx1100. `BadInput` for another form."""
-    if not re.fullmatch(r"\d{1,2}\.\d{1,2}\.\d{1,2}", text.strip()):
-        raise BadInput(f"{GFX_OVERRIDE}={text}: not of the form 11.0.0")
-    return normalise_target(text, "gfx")
-
-
-def runs_as(target: str, env: Iterable[str], scheme: TargetScheme) -> str:
-    """The target whose code the runtime of a node loads: its own, or the one the node's environment puts in its place.
-
-    Source: ROCR-Runtime, HSA_OVERRIDE_GFX_VERSION; what the maker thinks of it stands in the rule `hsa-override`.
-    """
-    text = override_of(env) if scheme == "gfx" else None
-    return target if text is None else overridden(text)
 
 
 def is_target(text: str, scheme: TargetScheme) -> bool:

@@ -248,5 +248,9 @@ class NodeFacts(Protocol):
         """Firmware version."""
 
     @property
-    def env(self) -> tuple[str, ...]:
-        """`NAME=VALUE` of every container on it, which no image holds."""
+    def environment(self) -> Mapping[str, str]:
+        """What every container on it finds set, and no image holds."""
+
+    @property
+    def code_target(self) -> str | None:
+        """Device target whose code is loaded there, when that is another than its own."""

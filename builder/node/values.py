@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from builder.names import Arch
+from builder.names import GFX_OVERRIDE, Arch, overridden_target
 
 __all__ = ["NodeClass"]
 
@@ -47,3 +47,12 @@ class NodeClass:
     def environment(self) -> dict[str, str]:
         """`env` by name."""
         return dict(item.split("=", 1) for item in self.env)
+
+    @property
+    def code_target(self) -> str | None:
+        """The target whose code its runtime loads: `device_arch`, or what the override of `env` puts in its place.
+
+        Source: ROCR-Runtime, HSA_OVERRIDE_GFX_VERSION; what the maker thinks of it stands in the rule `hsa-override`.
+        """
+        text = self.environment.get(GFX_OVERRIDE) if self.backend == "rocm" else None
+        return self.device_arch if text is None else overridden_target(text)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from builder.matrix.explain import explain
 from builder.matrix.load import Backend
 from builder.matrix.question import Question
-from builder.matrix.targets import covers, normalise_target, runs_as
+from builder.matrix.targets import covers, normalise_target
 from builder.node.require import requirement_met, requirement_of
 from builder.node.values import NodeClass
 from builder.proof.objects import ElfObject
@@ -69,7 +69,7 @@ def device_coverage(
     if scheme not in ("sm", "gfx"):
         return ()
     own = normalise_target(node.device_arch, scheme) if node.device_arch else None
-    device = own and runs_as(own, node.env, scheme)
+    device = own and normalise_target(node.code_target or own, scheme)
     found = []
     for path, item in sorted(objects):
         code, ptx = (item.device.sm, item.device.ptx) if scheme == "sm" else (item.device.gfx, ())

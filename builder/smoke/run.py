@@ -64,15 +64,14 @@ def run_smoke(
     rows = {check.name: check.row for check in planned}
     results = [] if node_class is None else [_node_check(node_class, machine)]
     rows |= {result.name: result.name for result in results}
+    env = node_class.environment if node_class is not None else {}
     with runner.open(image, run=run) as container:
         for check in planned:
             reason = blocked_by(check, rows, results)
             if reason:
                 result = CheckResult(name=check.name, verdict="not-run", seconds=0.0, measures={}, detail=reason)
             else:
-                result = _run_one(
-                    container, check, results, checks, timeout, node_class.environment if node_class else {}
-                )
+                result = _run_one(container, check, results, checks, timeout, env)
             reporter.note(f"{result.verdict:8} {result.name} ({result.seconds:.1f} s)")
             results.append(result)
     return SmokeReport(

@@ -13,10 +13,10 @@ from builder.matrix.question import Question
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.sets import agrees, describe, set_tables, targets_of, toolkit_agrees, touches
 from builder.matrix.tables import Row
-from builder.matrix.targets import covers, overridden, runs_ptx
+from builder.matrix.targets import covers, runs_ptx
 from builder.matrix.values import RuleVerdict, TargetScheme
 from builder.matrix.versions import matches, sort_key
-from builder.names import ARCHES, GFX_OVERRIDE
+from builder.names import ARCHES, GFX_OVERRIDE, overridden_target
 
 __all__ = [
     "device_known",
@@ -164,7 +164,7 @@ def toolkit_target(question: Question, backend: Backend) -> RuleVerdict | None:
 def _code_target(question: Question) -> str | None:
     """The target whose code the device is given: another than its own where its operator recorded the override."""
     text = question.settings.get("hsa-override-gfx-version")
-    return overridden(text) if text is not None and question.override_of is not None else question.target
+    return overridden_target(text) if text is not None and question.override_of is not None else question.target
 
 
 def _compiles(scheme: TargetScheme, targets: tuple[str, ...], target: str) -> str | None:

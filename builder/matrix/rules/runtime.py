@@ -15,10 +15,9 @@ from builder.matrix.question import Question
 from builder.matrix.require import PROPERTIES, Term, met, parse_requirement
 from builder.matrix.rules.driver import reported_toolkit
 from builder.matrix.rules.forward import hardware
-from builder.matrix.targets import overridden
 from builder.matrix.values import RuleVerdict
 from builder.matrix.versions import parse, sort_key
-from builder.names import GFX_OVERRIDE
+from builder.names import GFX_OVERRIDE, overridden_target
 
 __all__ = ["hsa_override", "neff_features", "pjrt_api", "require_met", "runtime_compat"]
 
@@ -161,7 +160,7 @@ def hsa_override(question: Question, backend: Backend) -> RuleVerdict | None:
     target = question.target
     if text is None or target is None:
         return None
-    named = overridden(text)
+    named = overridden_target(text)
     source = "LLVM AMDGPU usage guide (stored copies); community threads (stored)"
     if named == target:
         why = f"{text} is {named}, what the device is already: the override has no effect"

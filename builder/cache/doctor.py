@@ -20,9 +20,11 @@ __all__ = [
     "Place",
     "Surroundings",
     "diagnose",
+    "folder_in",
     "folder_of",
     "judge_contents",
     "judge_engine",
+    "user_word",
     "verdict_of_findings",
 ]
 
@@ -107,6 +109,17 @@ def folder_of(folder: EngineFolder, env: Mapping[str, str], *, home: str, tempor
     return folder.default.format(**words), ""
 
 
+def folder_in(folder: EngineFolder, around: Surroundings) -> tuple[str, str]:
+    """As `folder_of`, where these surroundings are."""
+    user = user_word(around.user, around.uid)
+    return folder_of(folder, around.env, home=around.home, temporary=around.temporary, user=user)
+
+
+def user_word(user: str, uid: int) -> str:
+    """What programs put into a path for a user, whose number may have no name."""
+    return user or f"uid_{uid}"
+
+
 def diagnose(
     kind: EngineKind,
     folder: EngineFolder | None,
@@ -180,7 +193,7 @@ def _folder(folder: EngineFolder | None, around: Surroundings) -> Iterator[Findi
             fix="look into the program; builder cache lookup --to puts the engine wherever it looks",
         )
         return
-    path, told = folder_of(folder, around.env, home=around.home, temporary=around.temporary, user=_user(around))
+    path, told = folder_in(folder, around)
     named = f"{path} ({told})" if told else path
     set_it = f"set {folder.variable} to where the engines are"
 
@@ -236,10 +249,6 @@ def _folder(folder: EngineFolder | None, around: Surroundings) -> Iterator[Findi
     if place.newest is not None and around.now is not None and place.newest > around.now + _AHEAD:
         ahead = f"the newest file is {place.newest - around.now:.0f} s ahead of this clock"
         yield finding("warn", f"{ahead}: times of use decide what is cleared", "set the clock", name="clock")
-
-
-def _user(around: Surroundings) -> str:
-    return around.user or f"uid_{around.uid}"
 
 
 def _not_written(folder: EngineFolder, around: Surroundings) -> str:

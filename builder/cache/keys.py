@@ -61,8 +61,6 @@ def engine_key(
 
 def missing_factors(kind: EngineKind, key: EngineKey) -> tuple[str, ...]:
     """Properties that decide, and that the key does not state."""
-    if key.factors.keys() >= kind.required_names:
-        return ()
     return tuple(name for name in kind.required if name not in key.factors)
 
 

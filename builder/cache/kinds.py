@@ -71,8 +71,6 @@ class EngineKind:
     """By name, in the order of the table."""
     required: tuple[str, ...]
     """Properties an engine cannot be kept without."""
-    required_names: frozenset[str]
-    """The same, as a set."""
     equal: tuple[Property, ...]
     """Properties that decide and must be equal."""
     loose: tuple[Property, ...]
@@ -124,7 +122,6 @@ def _kind(path: Path) -> EngineKind:
         title=title,
         properties=MappingProxyType({one.name: one for one in properties}),
         required=tuple(one.name for one in properties if one.required),
-        required_names=frozenset(one.name for one in properties if one.required),
         equal=tuple(one for one in properties if one.decides and one.rule == "equal"),
         loose=tuple(one for one in properties if one.decides and one.rule != "equal"),
         of_itself=any(one.rule in OF_ITSELF for one in properties),

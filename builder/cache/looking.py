@@ -6,11 +6,11 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.cache.doctor import Place, Surroundings, folder_of
+from builder.cache.doctor import Place, Surroundings, folder_of, user_word
 from builder.cache.folders import EngineFolder
 from builder.cache.switches import Program
 from builder.errors import BadInput
@@ -61,7 +61,7 @@ def look_here(
         user, home = entry.pw_name, entry.pw_dir
     home = environ.get("HOME", "") or home
     temporary = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where programs look, nothing is written there
-    wanted = _paths(folders, environ, home=home, temporary=temporary, user=user or f"uid_{uid}")
+    wanted = _paths(folders, environ, home=home, temporary=temporary, user=user_word(user, uid))
     return Surroundings(
         env=environ,
         uid=uid,
@@ -160,7 +160,7 @@ def look_into(
     uid, gid, user, folder = _user(start.user or image.user, users, _fields(read.get("/etc/group", b"")), image.name)
     home = env.get("HOME", "") or folder
     temporary = env.get("TMPDIR") or "/tmp"  # noqa: S108 - where programs look, nothing is written there
-    wanted = _paths(folders, env, home=home, temporary=temporary, user=user or f"uid_{uid}")
+    wanted = _paths(folders, env, home=home, temporary=temporary, user=user_word(user, uid))
     real = {path: root.real(path) for path in wanted if root.folder(path) is not None}
     owners = _owners(repository, image.layers, {one for one in real.values() if one}, reporter) if real else {}
     places = {}
@@ -235,19 +235,26 @@ def _files_in(folder: Folder) -> int:
 
 
 def _owners(
-    repository: Repository, layers: Iterable[Descriptor], paths: Collection[str], reporter: Reporter
+    repository: Repository, layers: Sequence[Descriptor], paths: Collection[str], reporter: Reporter
 ) -> dict[str, tuple[int, int, int]]:
-    """Mode, owner and group of these folders, as the uppermost layer that names them has it."""
+    """Mode, owner and group of these folders, as the uppermost layer that names them has it.
+
+    Layers below the last of these are not read: what the program's own layers make lies on top of gigabytes.
+    """
     found: dict[str, tuple[int, int, int]] = {}
     with reporter.task("reading owners of folders") as advance:
-        for layer in layers:
+        for layer in reversed(layers):
+            if found.keys() >= set(paths):
+                break
+            here: dict[str, tuple[int, int, int]] = {}
             stream = BlobStream(repository.read_blob(layer.digest), advance)
             with reading(layer):
                 for _, member in tar_members(decompressed(stream, layer)):
                     path = "/" + clean_path(member.name)
                     if path in paths and member.isdir():
-                        found[path] = (stat.S_IMODE(member.mode), member.uid, member.gid)
+                        here[path] = (stat.S_IMODE(member.mode), member.uid, member.gid)
             stream.drain()
+            found = here | found
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from builder import resources
 from builder.cache import EngineCache, EngineKey, EngineKind, Entry, Lookup, Nearest, engine_key, engine_kind
-from builder.cache.doctor import Finding, Surroundings, diagnose, folder_of, judge_contents, judge_engine
+from builder.cache.doctor import Finding, Surroundings, diagnose, folder_in, judge_contents, judge_engine
 from builder.cache.folders import EngineFolder, load_folders
 from builder.cache.image import fitting_kinds, image_properties
 from builder.cache.judge import judge, verdict_of
@@ -136,9 +136,7 @@ def _examined(
 
 def _contents(kind: EngineKind, key: EngineKey, folder: EngineFolder, around: Surroundings) -> tuple[Finding, ...]:
     """What the files in the folder tell of themselves, held against the key."""
-    path, _ = folder_of(
-        folder, around.env, home=around.home, temporary=around.temporary, user=around.user or f"uid_{around.uid}"
-    )
+    path, _ = folder_in(folder, around)
     place = around.places.get(path)
     if place is None or not place.files:
         return ()

@@ -88,6 +88,8 @@ def warm_image(
             report=None,
             not_run=f"this machine is not {wanted.name}: {'; '.join(differences)}",
         )
+    folder = folders[chosen.name]
+    given = {**wanted.environment, **environment}
     backend = load_backend(facts.backend)
     opened = open_runner(runner, environ=work.environ, store=work.store, reporter=work.reporter)
     with opened.open(image, run=backend.spec.runtime.run) as container:
@@ -97,7 +99,7 @@ def warm_image(
             model=None if "model" in properties else model or image.digest,
             properties={**told, **properties},
             node=wanted,
-            environment={**image.env, **folders[chosen.name].env, **wanted.environment, **environment},
+            environment={**image.env, **folder.env, **given},
         )
         with work.store.scratch("warm-") as scratch:
             asked = None
@@ -111,19 +113,18 @@ def warm_image(
                     command=facts.warmup.command,
                     timeout=timeout or facts.warmup.timeout,
                     workers=workers,
-                    env={**wanted.environment, **environment},
+                    env=given,
                     requests=asked,
                 ),
-                folders[chosen.name],
+                folder,
                 key,
                 cache=cache,
                 scratch=scratch,
                 replace=replace,
             )
-    folder = folders[chosen.name]
     return Warmed(
         kind=chosen.name,
         node_class=wanted.name,
         report=report,
-        environment={folder.variable: TARGET, **folder.env, **wanted.environment, **environment},
+        environment={folder.variable: TARGET, **folder.env, **given},
     )

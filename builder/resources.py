@@ -6,7 +6,6 @@ force-include). Nothing else in the package opens data files by path.
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -60,6 +59,8 @@ def platforms() -> tuple[str, ...]:
 @cache
 def node_class_names() -> frozenset[str]:
     """Names of all node classes, for who asks no more of them: checking the tables takes ten times as long."""
+    import tomllib  # only here: every start of the program loads this module
+
     files = sorted((matrices_dir() / "nodeclasses").glob("*.toml"))
     tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in files]
     return frozenset(row["name"] for table in tables for row in table["rows"])

@@ -13,7 +13,6 @@ import click
 from builder import __version__
 from builder.cli.lazy import LazyGroup
 from builder.errors import BadInput, BuilderError, OutsideFailed
-from builder.resources import backends
 
 __all__ = ["COMMANDS", "build_main", "cli", "main", "run"]
 
@@ -88,7 +87,9 @@ def run(args: Sequence[str]) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "builder"
         fix = f"see {path} --help"
-        if "Missing option '--backend'" in error.format_message():
+        if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "backend":
+            from builder.resources import backends
+
             fix = f"--backend NAME, a [backend.NAME] of the project: {', '.join(backends())}"
         fault = BadInput(error.format_message(), fix=fix)
         return _report(fault, as_json=as_json)

@@ -495,6 +495,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = [path for wheel in wheels for path in _install(folder / wheel["path"], wheel["file"], venv, target)]
         compiled = _compile_installed(files, venv, target) if options.compile_bytecode else (0, 0)
     except (BadWheel, zipfile.BadZipFile, NotImplementedError, OSError, KeyError, TypeError, ValueError) as error:
+        # NotImplementedError: a compression that this Python's zipfile does not know, such as zstd before 3.14
         sys.stderr.write(f"install.py: {error}\n")
         return 1
     told = f", {compiled[0]} compiled, {compiled[1]} do not compile" if options.compile_bytecode else ""

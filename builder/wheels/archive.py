@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from isal import isal_zlib
 from isal.igzip_lib import DECOMP_DEFLATE, IgzipDecompressor
@@ -95,15 +95,17 @@ class WheelArchive:
         except InvalidWheelFilename as error:
             raise BadInput(f"not a wheel: {filename}", why=str(error), where=where) from error
         try:
-            with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            file = path.open("rb")
         except FileNotFoundError as error:
             raise BadInput(f"no such file: {path}", fix="check the path", where=where) from error
-        except ValueError as error:  # nothing can be mapped
-            raise _unreadable(filename, error) from error
         faults: list[UnsafeWheel] = []
-        plain = plain_members(mapped)
-        found = _members(path, mapped, filename, faults) if plain is None else plain
+        with file:
+            try:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as error:  # nothing can be mapped
+                raise _unreadable(filename, error) from error
+            plain = plain_members(mapped)
+            found = _members(file, mapped, filename, faults) if plain is None else plain
         if faults and not inspect:
             mapped.close()
             raise faults[0]
@@ -272,13 +274,14 @@ def _unreadable(filename: str, error: Exception) -> UnsafeWheel:
     )
 
 
-def _members(path: Path, mapped: mmap.mmap, filename: str, faults: list[UnsafeWheel]) -> list[Member]:
+def _members(file: IO[bytes], mapped: mmap.mmap, filename: str, faults: list[UnsafeWheel]) -> list[Member]:
     """The members of any archive, with what is wrong with it appended to `faults`."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
             directory = archive.start_dir
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        # NotImplementedError: a newer version of the format; the other two: fields that contradict each other
         mapped.close()
         raise _unreadable(filename, error) from error
     found: list[Member] = []
